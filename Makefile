@@ -1,0 +1,30 @@
+# Everything on a fresh machine: `make demo` or `make test`. Both install into .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test lint clean
+
+install: .venv/installed
+
+# torch first and pinned, so that nothing else can pull another build of it in.
+.venv/installed: constraints.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch setuptools
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/unissl demo
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# One thread per process and one process per core: faster than many threads on small tensors.
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

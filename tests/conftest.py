@@ -1,0 +1,33 @@
+"""Shared set-up: one thread, and no trace in the user's own folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def private_folders(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Caches go to a temporary folder, and data sets of the machine are not seen."""
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.delenv("UNISSL_DATA", raising=False)
+
+
+@pytest.fixture
+def double() -> object:
+    """Double precision for everything created inside the test."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

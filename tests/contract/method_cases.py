@@ -1,0 +1,52 @@
+"""What every method is checked with: a tiny network, tiny images and batches in the shapes it asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from unissl.augment import AugmentConfig
+from unissl.batches import BatchConfig, Batches, pools
+from unissl.methods.base import MethodConfig
+from unissl.methods.registry import get_method
+from unissl.nets import build
+from unissl.train.checkpoint import TrainState
+from unissl.train.ema import Ema
+from unissl.train.learner import Learner
+from unissl.train.optim import OptimConfig, build_optimizer
+from unissl.types import DataInfo, Split
+
+OPTIM = OptimConfig(lr=0.05, ema=0.9)
+
+
+def make_split(num_classes: int, pool_size: int = 24) -> Split:
+    labels = np.repeat(np.arange(num_classes), 2)
+    rows = np.arange(len(labels) + pool_size)
+    return Split(rows[: len(labels)], labels, rows[len(labels) :], num_classes)
+
+
+def make_batches(config: MethodConfig, split: Split, channels: int = 1, seed: int = 0) -> Batches:
+    total = len(split.labelled) + len(split.unlabelled)
+    images = np.random.RandomState(seed).randint(0, 256, (total, 8, 8, channels)).astype(np.uint8)
+    return Batches(
+        images,
+        pools(split),
+        get_method(config.name).streams(config),
+        BatchConfig(labelled=6, unlabelled=10, evaluation=7),
+        AugmentConfig(pad=1),
+        (0.5,) * channels,
+        (0.25,) * channels,
+        seed,
+        torch.device("cpu"),
+    )
+
+
+def make_state(config: MethodConfig, split: Split, channels: int = 1, seed: int = 0, net: str = "wrn-10-1") -> TrainState:
+    torch.manual_seed(seed)
+    method_class = get_method(config.name)
+    network = build(net, split.num_classes, channels)
+    network.wanted_taps = method_class.taps
+    info = DataInfo(split.num_classes, network.feat_dim, len(split.unlabelled), split.labelled_counts)
+    learner = Learner(network, method_class(config, info))
+    learner.train()
+    return TrainState(learner, Ema(learner, OPTIM.ema), build_optimizer(learner, OPTIM))

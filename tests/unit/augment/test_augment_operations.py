@@ -1,0 +1,96 @@
+"""Every operation equals Pillow in every byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from unissl.augment import geometry
+from unissl.augment.pointwise import _stretch_tables
+from unissl.augment.randaugment import OPERATIONS, Operation
+
+ByPillow = Callable[[str, Tensor, list[float]], Tensor]
+Pictures = Callable[..., Tensor]
+PER_SHAPE = 90
+"""Pictures per shape; with 7 shapes each operation sees 630 pictures and magnitudes."""
+
+
+def ours(operation: Operation, images: Tensor, magnitudes: Tensor) -> Tensor:
+    planes = images.permute(0, 3, 1, 2).contiguous()
+    before = planes.clone()
+    if operation.matrix:
+        result = geometry.warp(planes, operation.matrix(magnitudes, images.shape[1], images.shape[2]))
+    else:
+        result = operation.change(planes, magnitudes) if operation.change else planes
+    assert torch.equal(planes, before), "the input was changed"
+    return result.permute(0, 2, 3, 1)
+
+
+def named(name: str) -> Operation:
+    return next(operation for operation in OPERATIONS if operation.name == name)
+
+
+def magnitudes_with_edges(operation: Operation, count: int) -> Tensor:
+    """The ends of the range, just inside, and round numbers, each met by all kinds of pictures; then uniform ones."""
+    edges = torch.tensor([0.0, 1.0, 0.5, 1 - 2**-53, 0.25], dtype=torch.float64).repeat(6)
+    draws = torch.rand(count - len(edges), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return operation.low + (operation.high - operation.low) * torch.cat([edges, draws])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_operation_equals_pillow(
+    operation: Operation, shape: tuple[int, int, int], pictures: Pictures, by_pillow: ByPillow
+) -> None:
+    images = pictures(PER_SHAPE, *shape)
+    magnitudes = magnitudes_with_edges(operation, PER_SHAPE)
+    result = ours(operation, images, magnitudes)
+    assert torch.equal(result, by_pillow(operation.name, images, magnitudes.tolist()))
+
+
+@pytest.mark.parametrize("name", ["Brightness", "Color", "Contrast", "Sharpness"])
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_enhancement_at_its_ends_equals_pillow(
+    name: str, factor: float, pictures: Pictures, by_pillow: ByPillow
+) -> None:
+    images = pictures(12, 20, 12, 3)
+    result = ours(named(name), images, torch.full((12,), factor, dtype=torch.float64))
+    assert torch.equal(result, by_pillow(name, images, [factor] * 12))
+
+
+def test_solarize_and_posterize_at_every_level(by_pillow: ByPillow) -> None:
+    every_level = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1)
+    for name, levels in {"Solarize": torch.arange(0, 256.5, 0.5), "Posterize": torch.arange(4, 8.5, 0.25)}.items():
+        images = every_level.repeat(len(levels), 1, 1, 1)
+        result = ours(named(name), images, levels.double())
+        assert torch.equal(result, by_pillow(name, images, levels.tolist()))
+
+
+def test_autocontrast_over_the_triangle_of_extremes() -> None:
+    """The rounding in the tables of many darkest and brightest levels, against Pillow's formula in Python's floats."""
+    tables = _stretch_tables(torch.device("cpu")).view(256, 256, 256)
+    for low in range(0, 256, 5):
+        for high in range(low + 1, 256, 3):
+            scale = 255.0 / (high - low)
+            expected = [int(level * scale + -low * scale) for level in range(low, high + 1)]
+            assert tables[low, high, low : high + 1].tolist() == expected
+
+
+def test_translation_that_rounds_on_the_way(pictures: Pictures, by_pillow: ByPillow) -> None:
+    """Just below a whole number, Pillow's running sum in float64 crosses it within the row."""
+    images = pictures(12, 8, 64, 1)
+    shares = [(k + 0.5 - 2.0**-48 * side) / 64 for k, side in zip(range(-6, 6), [1, 0.5, 0.25, 0.125] * 3, strict=True)]
+    result = ours(named("TranslateX"), images, torch.tensor(shares, dtype=torch.float64))
+    assert torch.equal(result, by_pillow("TranslateX", images, shares))
+
+
+def test_two_warps_are_not_one(pictures: Pictures) -> None:
+    """Why warps are applied one after the other: rounding in between is part of the result."""
+    planes = pictures(6, 32, 32, 3).permute(0, 3, 1, 2).contiguous()
+    angle = torch.full((6,), 17.0, dtype=torch.float64)
+    there, back = geometry.rotate(angle, 32, 32), geometry.rotate(-angle, 32, 32)
+    middle = (slice(None), slice(None), slice(10, 22), slice(10, 22))  # nothing of it leaves the image on the way
+    there_and_back = geometry.warp(geometry.warp(planes, there), back)
+    assert not torch.equal(there_and_back[middle], planes[middle])

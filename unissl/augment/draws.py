@@ -1,0 +1,21 @@
+"""Random numbers with an address: the same key always gives the same numbers, in any process and after any resume."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def uniform_table(seed: int, step: int, stream: str, view: str, rows: int, columns: int) -> Tensor:
+    """Uniform numbers in [0, 1), float64 (rows, columns), on the CPU; row r serves the image at global position r.
+
+    The table is filled row by row from a counter-based generator, so a longer table only appends rows: a process
+    that holds a part of the batch draws the same numbers for its images as one that holds all of it. Python's own
+    ``hash`` of a string changes from process to process, hence the checksum.
+    """
+    key = np.random.SeedSequence([seed, step, crc32(stream.encode()), crc32(view.encode())])
+    generator = np.random.Generator(np.random.Philox(key))
+    return torch.from_numpy(generator.random((rows, columns)))

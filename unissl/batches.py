@@ -1,0 +1,126 @@
+"""From an image table and a split to the batches that a method asks for.
+
+Nothing here has state: the batch of a step is a function of (seed, step). Resuming therefore needs no position in
+the data beyond the step number, and any number of processes draws the same images and the same views.
+
+Each source is walked in passes. Pass number p of a stream is one permutation of its source, keyed by (seed, stream,
+p), and batches cut the endless row of passes: every image is seen once per pass, and a batch may be larger than
+its source.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from unissl.augment import AugmentConfig, make_view, normalise
+from unissl.config import Settings
+from unissl.types import Batch, Source, Split, Stream, StreamBatch
+
+Rows = npt.NDArray[np.int64]
+
+
+class BatchConfig(Settings):
+    labelled: int = Field(default=64, ge=1)
+    """Labelled images per step, over all processes."""
+    unlabelled: int = Field(default=448, ge=1)
+    """Unlabelled images per step, over all processes."""
+    evaluation: int = Field(default=256, ge=1)
+    """Images per step when nothing is learnt."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The rows of one source and, for labelled ones, a soft target (n, C) for each."""
+
+    rows: Rows
+    targets: Tensor | None = None
+
+
+def pools(split: Split) -> dict[Source, Pool]:
+    """The sources of a split; the unlabelled one has no targets to give."""
+    one_hot = torch.nn.functional.one_hot(torch.from_numpy(split.labels), split.num_classes)
+    return {
+        "labelled": Pool(split.labelled, one_hot.to(torch.get_default_dtype())),
+        "unlabelled": Pool(split.unlabelled),
+    }
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches by step number. ``mean`` and ``std`` are per channel, for pixels in 0..1."""
+
+    images: npt.NDArray[np.uint8]
+    pools: Mapping[Source, Pool]
+    streams: Mapping[str, Stream]
+    config: BatchConfig
+    augment: AugmentConfig
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    seed: int
+    device: torch.device
+
+    def at(self, step: int) -> Batch:
+        return {name: self._stream_at(name, stream, step) for name, stream in self.streams.items()}
+
+    def _stream_at(self, name: str, stream: Stream, step: int) -> StreamBatch:
+        pool = self.pools[stream.source]
+        size = max(1, round(stream.ratio * self._base_size(stream.source)))
+        positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
+        raw = self._raw(pool.rows[positions])
+        views = {
+            view: self._to_float(make_view(view, raw, self.augment, seed=self.seed, step=step, stream=name))
+            for view in stream.views
+        }
+        return self._batch(pool, positions, views)
+
+    def scan(self, source: Source, view: str = "none", seed_step: int = 0) -> Iterator[StreamBatch]:
+        """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
+        pool = self.pools[source]
+        for start in range(0, len(pool.rows), self.config.evaluation):
+            positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
+            raw = self._raw(pool.rows[positions])
+            where = slice(start, start + len(positions))
+            made = make_view(
+                view, raw, self.augment, seed=self.seed, step=seed_step, stream=f"scan-{source}", positions=where
+            )
+            yield self._batch(pool, positions, {view: self._to_float(made)})
+
+    def _batch(self, pool: Pool, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
+        index = torch.from_numpy(positions)
+        target = None if pool.targets is None else pool.targets[index].to(self.device)
+        return StreamBatch(views, index.to(self.device), target)
+
+    def _base_size(self, source: Source) -> int:
+        return self.config.unlabelled if source == "unlabelled" else self.config.labelled
+
+    def _raw(self, rows: Rows) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(self.images[rows])).to(self.device)
+
+    def _to_float(self, images: Tensor) -> Tensor:
+        return normalise(images, self.mean, self.std)
+
+
+def draw_positions(seed: int, stream: str, size: int, start: int, count: int) -> Rows:
+    """Entries ``start .. start+count`` of the endless row of permutations of ``range(size)``."""
+    parts, position = [], start
+    while position < start + count:
+        number, offset = divmod(position, size)
+        part = _permutation(seed, stream, size, number)[offset : offset + start + count - position]
+        parts.append(part)
+        position += len(part)
+    return np.concatenate(parts)
+
+
+@lru_cache(maxsize=8)
+def _permutation(seed: int, stream: str, size: int, number: int) -> Rows:
+    key = np.random.SeedSequence([seed, zlib.crc32(stream.encode()), number])
+    return np.random.Generator(np.random.Philox(key)).permutation(size)

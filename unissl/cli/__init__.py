@@ -1,0 +1,56 @@
+"""The command ``unissl``: one file per verb. Verbs import torch when they run, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Never
+
+from cyclopts import App, CycloptsError
+
+from unissl import __version__
+from unissl.cli.catalogue import datasets, methods
+from unissl.cli.demo import demo
+from unissl.cli.evaluate import evaluate
+from unissl.cli.predict import predict
+from unissl.cli.split import split
+from unissl.cli.train import train
+from unissl.errors import UserError
+
+app = App(
+    name="unissl",
+    version=__version__,
+    help="Train image classifiers from a handful of labels and many unlabelled images of unknown class mix.",
+    help_epilogue="Start with `unissl demo`. Every verb has --help with an example; --debug shows tracebacks.",
+)
+for verb in (demo, train, evaluate, predict, split, datasets, methods):
+    app.command(verb)
+
+
+def main(arguments: list[str] | None = None) -> Never:
+    """Run a verb. Mistakes of the user end in one sentence and code 1 (2 for a wrong command line)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except (UserError, CycloptsError, BrokenPipeError, KeyboardInterrupt) as error:
+        if debug:
+            raise
+        sys.exit(_explain(error))
+    except Exception as error:
+        code = getattr(error, "exit_code", None)  # a run that was asked to stop
+        if code is None or debug:
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(code)
+    sys.exit(0)
+
+
+def _explain(error: BaseException) -> int:
+    if isinstance(error, BrokenPipeError):
+        return 0
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    message = " ".join(str(error).split())
+    print(f"error: {message}", file=sys.stderr)
+    return 1 if isinstance(error, UserError) else 2

@@ -1,0 +1,49 @@
+"""unissl evaluate"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def evaluate(run: Path, /, *, test: Path | None = None) -> None:
+    """Measure the model of a run folder on its test images, or on others.
+
+    Example: unissl evaluate runs/first
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    test
+        Other test images: a folder with one subfolder per class, or a parquet file.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from unissl.cli.machine import prepare_process
+
+    prepare_process()
+    from unissl.config import read_toml
+    from unissl.data import load
+    from unissl.errors import UserError
+    from unissl.evaluate.inference import load_model
+    from unissl.evaluate.metrics import score
+    from unissl.record import RunFolder
+    from unissl.runs import build_config
+
+    folder = RunFolder(run)
+    model = load_model(folder)
+    settings = build_config(read_toml(folder.config)).data
+    if test is not None:
+        settings = settings.model_copy(update={"test": str(test)})
+    table_of_images = load(settings).test
+    if table_of_images is None:
+        raise UserError("The run has no test images; name some with --test.")
+    predicted = model.predict(table_of_images.images).classes
+    scores = score(table_of_images.labels, predicted, len(model.class_names))
+    print(f"{len(table_of_images)} images: accuracy {scores['accuracy']:.4f}, ", end="")
+    print(f"balanced {scores['balanced_accuracy']:.4f}")
+    table = Table("class", "recall")
+    for name, recall in zip(model.class_names, scores["per_class_recall"], strict=True):
+        table.add_row(name, "-" if recall is None else f"{recall:.3f}")
+    Console().print(table)

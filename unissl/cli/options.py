@@ -1,0 +1,88 @@
+"""Flags that several verbs share, and how they become one configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from unissl.config import Tree, merge, parse_overrides, read_toml
+from unissl.errors import UserError
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which images, and how they are split."""
+
+    data: str | None = None
+    "Name of a data set (see `unissl datasets`), a folder of images, or a parquet file."
+    root: Path | None = None
+    "Where the data set lies, if not in the usual place."
+    images: Path | None = None
+    "A folder of your own images."
+    labels: Path | None = None
+    "CSV file with the columns file and label, for --images."
+    test: Path | None = None
+    "Test images: a folder with one subfolder per class, or a parquet file."
+    holdout: int | None = None
+    "Set this many labelled images aside for testing."
+    labels_per_class: int | None = None
+    "Labelled images per class."
+    profile: str | None = None
+    "Class mix of the pool: uniform, long-tailed, arbitrary or given."
+    gamma: float | None = None
+    "Largest over smallest class of the pool."
+    max_count: int | None = None
+    "Images of the largest class of the pool."
+    seed: int | None = None
+    "Decides split, weights, order and views."
+
+    def tree(self) -> Tree:
+        data: dict[str, Any] = {"name": self.data, "root": self.root, "labels": self.labels, "test": self.test}
+        if self.images is not None:
+            if self.data is not None:
+                raise UserError("Give either --data or --images, not both.")
+            data |= {"name": "folder", "root": self.images}
+        elif self.data is not None and (Path(self.data).exists() or "/" in self.data):
+            name = "parquet" if Path(self.data).suffix == ".parquet" else "folder"
+            data |= {"name": name, "root": self.data}
+        data["holdout"] = self.holdout
+        split = {
+            "labels_per_class": self.labels_per_class,
+            "profile": self.profile,
+            "gamma": self.gamma,
+            "max_count": self.max_count,
+        }
+        return given({"data": data, "split": split, "seed": self.seed})
+
+
+Overrides = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
+
+
+def given(tree: Tree) -> Tree:
+    """Only what was said on the command line; paths as text."""
+    result: Tree = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            inner = given(value)
+            if inner:
+                result[key] = inner
+        elif value is not None:
+            result[key] = str(value) if isinstance(value, Path) else value
+    return result
+
+
+def said(flags: Tree, config: Path | None, overrides: tuple[str, ...]) -> Tree:
+    """Config file, then flags, then ``--set``: the later wins."""
+    return merge({} if config is None else read_toml(config), flags, parse_overrides(overrides))
+
+
+def with_recipe(tree: Tree, recipe: str | None) -> Tree:
+    """Lay what was said over a recipe: the one named, or the one that suits the data."""
+    from unissl.recipes import default_recipe, get_recipe
+
+    name = recipe or default_recipe(str(tree.get("data", {}).get("name", "digits")))
+    return merge(get_recipe(name), tree)

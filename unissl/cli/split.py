@@ -1,0 +1,59 @@
+"""unissl split"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unissl.cli.options import DataOptions, Overrides, said, with_recipe
+
+
+def split(
+    *,
+    data: DataOptions | None = None,
+    recipe: str | None = None,
+    config: Path | None = None,
+    out: Path | None = None,
+    set_: Overrides = (),
+) -> None:
+    """Show how a data set is split into labelled images and pool, and write the split if asked to.
+
+    Example: unissl split --data digits --profile long-tailed --gamma 10 --max-count 110 --seed 2 --out split.json
+
+    Parameters
+    ----------
+    recipe
+        Starting point of the settings; by default what suits the data.
+    config
+        TOML file with differences from the recipe.
+    out
+        File to write the split to (JSON); an existing one is not overwritten.
+    set_
+        Any other setting as key=value.
+    """
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from unissl.data import load
+    from unissl.errors import UserError
+    from unissl.runs import build_config, fit_to_data
+    from unissl.splits import make_split, write_split
+    from unissl.types import UNKNOWN
+
+    settings = build_config(with_recipe(said((data or DataOptions()).tree(), config, set_), recipe))
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists already; choose another --out.")
+    dataset = load(settings.data)
+    settings = fit_to_data(settings, dataset)
+    names = dataset.train.class_names
+    made = make_split(dataset.train.labels, len(names), settings.split, settings.seed, names)
+    truth = dataset.train.labels[made.unlabelled]
+    table = Table("class", "labelled", "pool", title=f"{dataset.name}, seed {settings.seed}")
+    pool = np.bincount(truth[truth != UNKNOWN], minlength=len(names))
+    for name, labelled, unlabelled in zip(names, made.labelled_counts, pool, strict=True):
+        table.add_row(name, str(labelled), str(unlabelled) if (truth != UNKNOWN).all() else "?")
+    table.add_row("all", str(len(made.labelled)), str(len(made.unlabelled)), end_section=True)
+    Console().print(table)
+    if out is not None:
+        write_split(made, out)
+        print(f"written to {out}")

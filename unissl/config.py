@@ -1,0 +1,120 @@
+"""Configuration machinery: frozen models, TOML differences, ``key=value`` overrides. Knows no component.
+
+Every component declares its settings as a subclass of :class:`Settings` beside its code, and that is the only
+home of a default. A configuration is assembled as a nested dictionary of *differences*, checked once, and
+written out fully resolved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from unissl.errors import UserError, did_you_mean
+
+Tree = dict[str, Any]
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(BaseModel):
+    """Base of every component's settings: frozen, and a wrong key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+
+
+def check(model: type[S], tree: Mapping[str, Any], where: str = "") -> S:
+    """Validate a nested dictionary; what is wrong comes out as one sentence with the key that is meant."""
+    try:
+        return model.model_validate(dict(tree))
+    except ValidationError as error:
+        raise UserError(_sentence(model, error, where)) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(([where] if where else []) + path)
+    if first["type"] == "extra_forbidden":
+        parent = _model_at(model, path[:-1])
+        known = list(parent.model_fields) if parent else []
+        return f"Unknown setting '{key}'.{did_you_mean(path[-1], known)}"
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    given = first.get("input")
+    if isinstance(given, str | int | float | bool):
+        message += f" (given: {given!r})"
+    return f"Setting '{key}': {message}." if path else f"{message}."
+
+
+def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
+    """The settings model that ``path`` leads to, or None where it leads elsewhere."""
+    current: type[BaseModel] | None = model
+    for name in path:
+        if current is None or name not in current.model_fields:
+            return None
+        annotation = current.model_fields[name].annotation
+        candidates = [annotation, *get_args(annotation)]
+        current = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    return current
+
+
+def merge(*trees: Mapping[str, Any]) -> Tree:
+    """Nested dictionaries laid over each other; the later one wins key by key."""
+    result: Tree = {}
+    for tree in trees:
+        for key, value in tree.items():
+            if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+                result[key] = merge(result[key], value)
+            else:
+                result[key] = merge(value) if isinstance(value, Mapping) else value
+    return result
+
+
+def parse_overrides(assignments: Iterable[str]) -> Tree:
+    """``["method.steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are read as TOML, else as text."""
+    tree: Tree = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set takes key=value, for example method.steps=3, not {assignment!r}.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        leaf: Any = value
+        for part in reversed(key.strip().split(".")):
+            leaf = {part: leaf}
+        tree = merge(tree, leaf)
+    return tree
+
+
+def read_toml(path: Path) -> Tree:
+    """A TOML file as a nested dictionary."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"There is no config file {path}; check the path given with --config.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; give --config a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML ({error}); correct that line.") from None
+
+
+def to_tree(settings: Settings) -> Tree:
+    """Plain values only; None is left out, since TOML has no word for it and a missing key means the default."""
+    return settings.model_dump(mode="json", exclude_none=True)
+
+
+def to_toml(settings: Settings) -> str:
+    return tomli_w.dumps(to_tree(settings))
+
+
+def fingerprint(tree: Mapping[str, Any]) -> str:
+    """A short hash that is equal exactly when two configurations are."""
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,9 @@
+"""Data sources: files, archives and arrays, all turned into one :class:`unissl.types.ImageTable`."""
+
+from unissl.data.arrays import from_arrays
+from unissl.data.catalogue import DatasetCard, known, load
+from unissl.data.dataset import DataConfig, Dataset
+from unissl.data.decode import read_images
+from unissl.data.layout import list_images
+
+__all__ = ["DataConfig", "Dataset", "DatasetCard", "from_arrays", "known", "list_images", "load", "read_images"]

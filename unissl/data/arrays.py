@@ -1,0 +1,101 @@
+"""Images that are already numpy arrays, among them scikit-learn's digits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout, require_two_classes
+from unissl.data.decode import scale_arrays
+from unissl.data.moments import channel_moments
+from unissl.errors import UserError
+from unissl.types import UNKNOWN, ImageTable
+
+DIGITS_HOLDOUT = 500
+
+
+def load_digits(config: DataConfig) -> Dataset:
+    """The 1,797 handwritten digits of scikit-learn, 8 x 8 grey, of which a fixed 500 are kept for testing."""
+    try:
+        from sklearn.datasets import load_digits as load_sklearn_digits
+    except ImportError:
+        raise UserError("The digits come with scikit-learn; install it with: pip install scikit-learn.") from None
+    ink, labels = load_sklearn_digits(return_X_y=True)  # ink is 0..16, (1797, 64)
+    images = np.rint(ink.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    images, labels = scale_arrays(images, config.size), labels.astype(np.int64)
+    class_names = tuple(str(digit) for digit in range(10))
+    test_rows = choose_holdout(labels, config.holdout or DIGITS_HOLDOUT)
+    train_rows = np.setdiff1d(np.arange(len(labels)), test_rows)
+    train = ImageTable(images[train_rows], labels[train_rows], class_names)
+    test = ImageTable(images[test_rows], labels[test_rows], class_names)
+    mean, std = channel_moments(train.images)
+    return Dataset("digits", train, test, mean, std, flip=False)
+
+
+def from_arrays(
+    images: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    class_names: Sequence[str] | None = None,
+    test: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    name: str = "arrays",
+    flip: bool = True,
+) -> Dataset:
+    """A data set from uint8 images (n, h, w) or (n, h, w, channels) and int labels with -1 for unknown.
+
+    ``test`` is a pair of images and labels of the same kind. Class names are "0", "1", ... unless given.
+    """
+    pixels, classes = _checked_images(images, "images"), _checked_labels(labels, "labels")
+    if class_names is None:
+        class_names = [str(c) for c in range(int(classes.max(initial=UNKNOWN)) + 1)]
+    names = tuple(class_names)
+    require_two_classes(names, "the label array")
+    train = _table(pixels, classes, names, "images")
+    test_table = None
+    if test is not None:
+        test_table = _table(
+            _checked_images(test[0], "test images"), _checked_labels(test[1], "test labels"), names, "test images"
+        )
+        if test_table.images.shape[1:] != train.images.shape[1:]:
+            raise UserError(
+                f"Test images are {test_table.images.shape[1:]} and training images {train.images.shape[1:]}"
+                " (height, width, channels); bring them to one shape."
+            )
+    mean, std = channel_moments(train.images)
+    return Dataset(name, train, test_table, mean, std, flip)
+
+
+def _table(
+    images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], class_names: tuple[str, ...], what: str
+) -> ImageTable:
+    if len(images) != len(labels):
+        raise UserError(f"There are {len(images)} {what} but {len(labels)} labels; give one per image (-1: unknown).")
+    if labels.min() < UNKNOWN or labels.max() >= len(class_names):
+        raise UserError(
+            f"Labels of {what} run from {labels.min()} to {labels.max()}; use 0 to {len(class_names) - 1},"
+            " and -1 for unknown."
+        )
+    return ImageTable(images, labels, class_names)
+
+
+def _checked_images(images: npt.ArrayLike, what: str) -> npt.NDArray[np.uint8]:
+    array: npt.NDArray[Any] = np.asarray(images)
+    if array.dtype != np.uint8:
+        raise UserError(
+            f"The {what} are {array.dtype}; give uint8 values from 0 to 255,"
+            " for example (x * 255).round().astype('uint8') for x in 0..1."
+        )
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim != 4 or array.shape[-1] not in (1, 3) or 0 in array.shape:
+        raise UserError(f"The {what} have shape {array.shape}; give (n, h, w), (n, h, w, 1) or (n, h, w, 3), n > 0.")
+    return array
+
+
+def _checked_labels(labels: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
+    array: npt.NDArray[Any] = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UserError(f"The {what} are {array.dtype} of shape {array.shape}; give one whole number per image.")
+    return array.astype(np.int64)

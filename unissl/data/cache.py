@@ -1,0 +1,218 @@
+"""Images that were decoded once and are memory-mapped from then on.
+
+One entry is one folder, named by a hash of everything its content depends on: path, size and modification time of the
+source files, the decode settings, and the format version. It is built in a temporary folder beside its final place,
+flushed to disk, its manifest written last, and then renamed: what carries the final name is complete. A lock per entry
+lets one process build while others wait, and tells a temporary folder in use from one that a dead process left behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock, Timeout
+
+from unissl.errors import UserError
+
+FORMAT = 1
+"""Raised whenever the decoded pixels or the files of an entry change meaning."""
+FEW_SOURCES = 16
+"""Up to this many source files are hashed whole into the manifest; a folder of photos is not."""
+
+Array = npt.NDArray[Any]
+Build = Callable[[Path], Mapping[str, Any]]
+"""Writes ``*.npy`` files into the given folder and returns what else is to be remembered, as JSON values."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``arrays[name]`` is the read-only memory map of ``name.npy``; ``meta`` is what the builder returned."""
+
+    arrays: Mapping[str, Array]
+    meta: Mapping[str, Any]
+
+
+class RowWriter:
+    """An .npy file of uint8 filled row by row, in any order, by plain writes.
+
+    Not a writable memory map: on a full disk a plain write raises, while a memory map kills the process.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        self._file = path.open("wb")
+        np.lib.format.write_array_header_1_0(self._file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        self._start = self._file.tell()
+        self._stride = int(np.prod(shape[1:]))
+        self._end = self._start + shape[0] * self._stride
+
+    def write(self, row: int, block: npt.NDArray[np.uint8]) -> None:
+        """Put one row (or several adjacent ones) at position ``row``."""
+        self._file.seek(self._start + row * self._stride)
+        self._file.write(np.ascontiguousarray(block).data)
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with self._file:
+            self._file.truncate(self._end)
+
+
+def save_array(path: Path, array: Array) -> None:
+    """Like ``np.save``, whose own writing hides the reason when the disk is full."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    path.write_bytes(buffer.getvalue())
+
+
+def cache_folder() -> Path:
+    """``$UNISSL_CACHE``, or the place the system has for such things."""
+    named = os.environ.get("UNISSL_CACHE")
+    if named:
+        return Path(named)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("unissl"))
+
+
+def cached(kind: str, sources: Sequence[str | Path], settings: Mapping[str, Any], build: Build) -> Entry:
+    """The entry for these sources and settings; ``build`` runs only if there is no intact one."""
+    state = [(os.path.abspath(path), *_size_and_time(path)) for path in sources]
+    key = hashlib.sha256(json.dumps([FORMAT, kind, settings, state], sort_keys=True).encode()).hexdigest()[:24]
+    final = cache_folder() / f"{kind}-{key}"
+    entry = _open(final)
+    if entry is not None:
+        return entry
+    with _file_errors_explained(final.parent), _lock(final):
+        entry = _open(final)  # another process may have built it while this one waited
+        if entry is None:
+            _remove_abandoned(final.parent)
+            hashes = {str(path): _sha256(path) for path in sources} if len(sources) <= FEW_SOURCES else {}
+            _build(final, {"kind": kind, "settings": settings, "source_sha256": hashes}, build)
+            entry = _open(final)
+    if entry is None:
+        raise UserError(f"The image cache {final} cannot be read back; set $UNISSL_CACHE to another folder.")
+    return entry
+
+
+def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
+    temporary = final.with_name(final.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        meta = dict(build(temporary))
+        files = {}
+        for path in sorted(temporary.iterdir()):
+            _flush(path)
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        manifest = temporary / "manifest.json"
+        manifest.write_text(json.dumps({"format": FORMAT, **about, "files": files, "meta": meta}), encoding="utf-8")
+        _flush(manifest)
+        _flush(temporary)
+        shutil.rmtree(final, ignore_errors=True)  # whatever has this name was found damaged
+        temporary.rename(final)
+        _flush(final.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _open(folder: Path) -> Entry | None:
+    """The entry in ``folder`` if its files are those of its manifest; sizes are compared, nothing is hashed."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        arrays = {}
+        for name, facts in manifest["files"].items():
+            if (folder / name).stat().st_size != facts["bytes"]:
+                return None
+            arrays[name.removesuffix(".npy")] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+        return Entry(arrays, manifest["meta"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+@contextmanager
+def _lock(final: Path) -> Iterator[None]:
+    final.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{final}.lock")
+    try:
+        lock.acquire(timeout=2)
+    except Timeout:
+        print("Waiting for another process that prepares the same images.", file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Delete temporary folders whose entry nobody holds the lock of: their builder is dead."""
+    for temporary in folder.glob("*.tmp"):
+        lock = FileLock(f"{temporary.with_suffix('')}.lock")
+        try:
+            with lock.acquire(timeout=0):
+                shutil.rmtree(temporary, ignore_errors=True)
+        except Timeout:
+            continue
+
+
+@contextmanager
+def _file_errors_explained(folder: Path) -> Iterator[None]:
+    """What goes wrong with files while an entry is built is nearly always something the user can put right."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"The disk is full at the image cache {folder}; free some space or set $UNISSL_CACHE to a folder"
+                " on another disk."
+            ) from error
+        if str(error.filename).startswith(str(folder)):
+            raise UserError(
+                f"The image cache {folder} cannot be written ({error.strerror}); set $UNISSL_CACHE to another one."
+            ) from error
+        if error.filename is not None:
+            raise UserError(
+                f"{error.filename} cannot be read ({error.strerror}); check that it exists and its permissions."
+            ) from error
+        raise
+
+
+def _size_and_time(path: str | Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return -1, -1  # a dangling link: the decoder will say so
+    return found.st_size, found.st_mtime_ns
+
+
+def _sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Bring a file or folder to the disk, so that a power cut cannot leave a name without its content."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot flush folders
+            raise
+    finally:
+        os.close(handle)

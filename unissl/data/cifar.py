@@ -1,0 +1,224 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) from the official "python version" archives, packed or unpacked.
+
+Their batches are pickles. A pickle can run any code when it is read, so these are read by an unpickler that knows only
+the handful of things that such a batch is made of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.data.cache import cached
+from unissl.data.dataset import DataConfig, Dataset, data_folder
+from unissl.data.decode import scale_arrays
+from unissl.data.parquet import find_parquet, load_parquet
+from unissl.data.store import store_arrays
+from unissl.errors import UserError
+from unissl.types import ImageTable
+
+
+@dataclass(frozen=True)
+class Release:
+    """The names in one official archive, and the constants that its images are normalised with."""
+
+    name: str
+    classes: int
+    archive: str
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    meta: str
+    label_key: bytes
+    names_key: bytes
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def where(self) -> str:
+        return (
+            f"Put {self.archive} of https://www.cs.toronto.edu/~kriz/cifar.html (or the folder {self.folder})"
+            " into $UNISSL_DATA or name it with --root."
+        )
+
+
+CIFAR10 = Release(
+    name="cifar10",
+    classes=10,
+    archive="cifar-10-python.tar.gz",
+    folder="cifar-10-batches-py",
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test=("test_batch",),
+    meta="batches.meta",
+    label_key=b"labels",
+    names_key=b"label_names",
+    mean=(0.485, 0.456, 0.406),  # the ImageNet values, as in the published comparisons
+    std=(0.229, 0.224, 0.225),
+)
+CIFAR100 = Release(
+    name="cifar100",
+    classes=100,
+    archive="cifar-100-python.tar.gz",
+    folder="cifar-100-python",
+    train=("train",),
+    test=("test",),
+    meta="meta",
+    label_key=b"fine_labels",
+    names_key=b"fine_label_names",
+    mean=(129.3 / 255, 124.1 / 255, 112.4 / 255),
+    std=(68.2 / 255, 65.4 / 255, 70.4 / 255),
+)
+
+
+def load_cifar(config: DataConfig, release: Release) -> Dataset:
+    """The data set from its archive or unpacked folder; also from parquet files in the same place."""
+    place = find_cifar(config.root, release)
+    if place is None:
+        looked = f" (there is nothing in {config.root})" if config.root else ""
+        raise UserError(f"The data set {release.name} was not found{looked}. {release.where}")
+    if not _is_official(place, release):
+        dataset = load_parquet(config.model_copy(update={"root": str(place)}))
+        if dataset.train.num_classes != release.classes:
+            raise UserError(
+                f"{place} has {dataset.train.num_classes} classes, so it is not {release.name}; check --root."
+            )
+        return dataclasses.replace(dataset, name=release.name, mean=release.mean, std=release.std)
+    train = _part(place, release, release.train, config.size)
+    test = _part(place, release, release.test, config.size)
+    return Dataset(release.name, train, test, release.mean, release.std, flip=True)
+
+
+def find_cifar(root: str | None, release: Release) -> Path | None:
+    """The archive, the folder of batches, or a place with parquet files: in ``root`` or in $UNISSL_DATA."""
+    data = data_folder()
+    bases = [Path(root)] if root else [data, data / release.name] if data else []
+    for base in bases:
+        for place in (base, base / release.folder, base / release.archive):
+            if _is_official(place, release):
+                return place
+        if (root or base.name == release.name) and find_parquet(base):
+            return base
+    return None
+
+
+def _is_official(place: Path, release: Release) -> bool:
+    return (place.is_file() and place.suffix != ".parquet") or (place / release.train[0]).is_file()
+
+
+def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | None) -> ImageTable:
+    wanted = (*batches, release.meta)
+    sources = [place] if place.is_file() else [place / name for name in wanted]
+
+    def build(target: Path) -> dict[str, Any]:
+        contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
+        names = _field(contents[release.meta], release.names_key, place, release.meta)
+        class_names = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        parts = [_images_and_labels(contents[b], release, len(class_names), place, b) for b in batches]
+        images = np.concatenate([images for images, _ in parts])
+        labels = np.concatenate([labels for _, labels in parts])
+        return {"class_names": class_names, **store_arrays(target, scale_arrays(images, size), labels)}
+
+    entry = cached("cifar", sources, {"release": release.name, "batches": batches, "size": size}, build)
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, tuple(entry.meta["class_names"]))
+
+
+def _images_and_labels(
+    batch: Any, release: Release, num_classes: int, place: Path, name: str
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Rows of 3072 bytes (all red values, all green, all blue) as (n, 32, 32, 3), with their labels."""
+    data = _field(batch, b"data", place, name)
+    labels = np.asarray(_field(batch, release.label_key, place, name))
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+        raise UserError(f"The batch {name} in {place} does not hold 32 x 32 RGB images; get {release.archive} anew.")
+    if labels.shape != (len(data),) or labels.dtype.kind != "i":
+        raise UserError(
+            f"The batch {name} in {place} has {len(data)} images and {labels.size} labels; get {release.archive} anew."
+        )
+    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+        raise UserError(f"The batch {name} in {place} has labels outside 0 to {num_classes - 1}; get it anew.")
+    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64)
+
+
+def _field(batch: Any, key: bytes, place: Path, name: str) -> Any:
+    if not isinstance(batch, dict) or not {key, key.decode()} & batch.keys():
+        raise UserError(f"{name} in {place} has no field {key.decode()!r}, so it is no official batch; get it anew.")
+    return batch[key] if key in batch else batch[key.decode()]
+
+
+def _read_folder(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    contents = {}
+    for name in names:
+        with (place / name).open("rb") as file:
+            contents[name] = read_batch(file, f"{place / name}")
+    return contents
+
+
+def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """The named members, read in the order in which they stand and without unpacking anything to disk."""
+    contents = {}
+    try:
+        with tarfile.open(place) as archive:
+            for member in archive:
+                name = Path(member.name).name
+                file = archive.extractfile(member) if member.isfile() and name in names else None
+                if file is not None:
+                    contents[name] = read_batch(file, f"{name} in {place}")
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise UserError(f"{place} is not an intact tar.gz archive ({error}); get it anew.") from None
+    missing = [name for name in names if name not in contents]
+    if missing:
+        raise UserError(f"{place} holds no {', '.join(missing)}, so it is not the official archive; get it anew.")
+    return contents
+
+
+def read_batch(file: IO[bytes], name: str) -> Any:
+    """What is pickled in a batch; refuses everything but plain values and numpy arrays."""
+    try:
+        return _BatchUnpickler(file, encoding="bytes").load()
+    except UserError:
+        raise
+    except _Forbidden as error:
+        raise UserError(f"{name} refers to {error}, as no official batch does; it was not read, delete it.") from None
+    except Exception as error:  # a damaged pickle raises nearly every type there is
+        raise UserError(f"{name} is damaged ({error}); get it anew.") from None
+
+
+class _Forbidden(Exception):
+    """The name of something that does not belong into a batch."""
+
+
+def _dtype(code: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
+    # Python 2 wrote 0 and 1 for the two flags, and bytes for the code; recent numpy wants bools and text.
+    return np.dtype(code.decode() if isinstance(code, bytes) else code, bool(align), bool(copy))
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    return text.encode(encoding if encoding == "latin1" else "ascii")
+
+
+_reconstruct: Any = np.empty(0).__reduce__()[0]  # numpy's own, wherever the installed version keeps it
+_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): _dtype,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise _Forbidden(f"{module}.{name}") from None

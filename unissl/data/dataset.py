@@ -1,0 +1,77 @@
+"""What a run is told about its data, and what it gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from unissl.config import Settings
+from unissl.errors import UserError
+from unissl.types import ImageTable
+
+
+class DataConfig(Settings):
+    """Which images to learn from. What is left out takes the value that fits the source."""
+
+    name: str = "digits"
+    """A known data set (`unissl datasets` lists them), or "folder" or "parquet" for images of your own."""
+    root: str | None = None
+    """Folder or file where the data is. For "parquet" a file, or a folder with train*.parquet (and test*.parquet)."""
+    labels: str | None = None
+    """For "folder": a CSV file with the columns file and label; all other images are unlabelled."""
+    test: str | None = None
+    """Test images: for "folder" a folder with one subfolder per class, for "parquet" a parquet file or folder."""
+    size: int | None = Field(default=None, ge=4, le=1024)
+    """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
+    holdout: int | None = Field(default=None, ge=1)
+    """Number of labelled images set aside for testing where the source has no test part. Left out: 500 for digits."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A table to learn from, perhaps one to test on, and how its images are normalised and may be flipped."""
+
+    name: str
+    train: ImageTable
+    test: ImageTable | None
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    flip: bool
+    """Whether a mirrored image is still an image of its class."""
+
+
+def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """``count`` labelled rows, ascending, always the same ones for the same labels: independent of the run's seed."""
+    labelled = np.flatnonzero(labels >= 0)
+    if count >= len(labelled):
+        raise UserError(
+            f"data.holdout = {count} leaves nothing to learn from: there are {len(labelled)} labelled images;"
+            " choose a smaller number."
+        )
+    return np.sort(np.random.RandomState(0).permutation(labelled)[:count])
+
+
+def data_folder() -> Path | None:
+    """``$UNISSL_DATA``, where downloaded data sets are looked for."""
+    named = os.environ.get("UNISSL_DATA")
+    return Path(named) if named else None
+
+
+def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Alphabetical, but 2 before 10 where all names are whole numbers."""
+    unique = set(names)
+    if all(name.isdecimal() for name in unique):
+        return tuple(sorted(unique, key=lambda name: (int(name), name)))
+    return tuple(sorted(unique))
+
+
+def require_two_classes(class_names: tuple[str, ...], where: str) -> None:
+    if len(class_names) < 2:
+        found = f"only {class_names[0]!r}" if class_names else "none"
+        raise UserError(f"A classifier needs at least two classes, and {where} has {found}; add another class.")

@@ -1,0 +1,170 @@
+"""One encoded image of any kind to a small square uint8 array. Folders, parquet files and `predict` all come here.
+
+What is decided here, once for all sources:
+
+- the first frame of an animation, turned upright by its EXIF orientation;
+- transparent pixels are shown on white, as on paper: logos and scans are mostly dark;
+- 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
+  below 1, otherwise as 0..255;
+- the largest centred square is scaled to ``size`` x ``size`` (bilinear), the same as bringing the shorter side to
+  ``size`` and cropping the centre;
+- an image of more than 100 megapixels is refused on sight of its header.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+Pixels = npt.NDArray[np.uint8]
+Encoded = str | bytes
+"""A path, or the bytes of an image file."""
+
+MAX_PIXELS = 100_000_000
+PER_TASK = 32
+MARGIN = 3
+"""JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
+
+
+class Unreadable(Exception):
+    """Why an image cannot be used, in a few words."""
+
+
+def decode(source: Encoded, size: int, channels: int) -> Pixels:
+    """The image as (size, size, channels); 1 channel is its luminance, 3 are RGB."""
+    try:
+        with _open(source) as image:
+            if min(image.size) >= 2 * MARGIN * size:
+                image.draft(image.mode, (MARGIN * size, MARGIN * size))
+            flat = _flatten(_upright(image))
+            pixels = np.asarray(fit_square(flat.convert("L" if channels == 1 else "RGB"), size))
+            return pixels.reshape(size, size, channels)
+    except Unreadable:
+        raise
+    except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
+        raise Unreadable(f"damaged image: {error}") from error
+
+
+def image_size(source: Encoded) -> tuple[int, int]:
+    """Width and height from the header, before EXIF orientation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _open(source) as image:
+            return image.size
+
+
+def fit_square(image: Image.Image, size: int) -> Image.Image:
+    """The largest centred square, scaled to ``size``; exactly the pixels themselves where nothing is to be scaled."""
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+
+
+def scale_arrays(images: Pixels, size: int | None) -> Pixels:
+    """Decoded images (n, h, w, c) at another size, by the same rule as files; None leaves them alone."""
+    if size is None or images.shape[1:3] == (size, size):
+        return images
+    scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
+    for row, image in enumerate(images):
+        squeezed = image[..., 0] if image.shape[-1] == 1 else image
+        scaled[row] = np.asarray(fit_square(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+    return scaled
+
+
+def decode_stream(
+    items: Iterable[tuple[int, Encoded]], size: int, channels: int
+) -> Iterator[tuple[int, Pixels | Unreadable]]:
+    """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
+
+    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Pixels | Unreadable]]:
+        return [(row, _decode_or_reason(source, size, channels)) for row, source in some]
+
+    workers = os.cpu_count() or 1
+    remaining = iter(items)
+    with ThreadPoolExecutor(workers) as pool:
+        while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):
+            tasks = [chunk[start : start + PER_TASK] for start in range(0, len(chunk), PER_TASK)]
+            with warnings.catch_warnings():
+                # Pillow warns about odd metadata and, below our own limit, about size; neither concerns the user.
+                warnings.simplefilter("ignore")
+                decoded = list(pool.map(decode_some, tasks))
+            yield from itertools.chain.from_iterable(decoded)
+
+
+def read_images(
+    paths: Sequence[str | os.PathLike[str]], size: int, channels: int
+) -> tuple[Pixels, list[str], list[tuple[str, str]]]:
+    """Decode files into one array; returns it with the paths of its rows and ``(path, reason)`` of those left out."""
+    names = [os.fspath(path) for path in paths]
+    kept: list[str] = []
+    skipped: list[tuple[str, str]] = []
+    images = np.empty((len(names), size, size, channels), dtype=np.uint8)
+    for row, result in decode_stream(enumerate(names), size, channels):
+        if isinstance(result, Unreadable):
+            skipped.append((names[row], str(result)))
+        else:
+            images[len(kept)] = result
+            kept.append(names[row])
+    return images[: len(kept)], kept, skipped
+
+
+def _decode_or_reason(source: Encoded, size: int, channels: int) -> Pixels | Unreadable:
+    try:
+        return decode(source, size, channels)
+    except Unreadable as reason:
+        return reason
+
+
+def _open(source: Encoded) -> Image.Image:
+    """The image with only its header read, if it is one that we would load."""
+    try:
+        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except Image.DecompressionBombError:
+        raise Unreadable("more than 100 megapixels") from None
+    except UnidentifiedImageError:
+        empty = not source if isinstance(source, bytes) else os.path.getsize(source) == 0
+        raise Unreadable("the file is empty" if empty else "not an image that Pillow can read") from None
+    except FileNotFoundError:
+        raise Unreadable("the file does not exist") from None
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+    except Exception as error:  # see decode
+        raise Unreadable(f"damaged image: {error}") from error
+    if image.width * image.height > MAX_PIXELS:
+        image.close()
+        raise Unreadable(f"more than 100 megapixels ({image.width} x {image.height})")
+    if image.format == "EPS":  # Pillow would start Ghostscript, which has no business with files of unknown origin
+        image.close()
+        raise Unreadable("EPS is a program, not an image")
+    return image
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # broken metadata is no reason to lose an intact image
+        return image
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Opaque and 8 bits per channel."""
+    if image.mode.startswith("I"):
+        values = np.asarray(image).clip(0, 65535).astype(np.uint32)
+        return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if image.mode == "F":
+        floats = np.nan_to_num(np.asarray(image, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        scale = 255 if floats.max() <= 1 else 1
+        return Image.fromarray((floats * scale).round().clip(0, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        seen = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
+    return image

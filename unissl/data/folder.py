@@ -1,0 +1,77 @@
+"""A folder of images, some of them labelled."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unissl.data.cache import Entry, cached
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout
+from unissl.data.layout import Layout, read_layout, read_test_layout
+from unissl.data.store import store_encoded, unreadable_message
+from unissl.errors import UserError
+from unissl.types import UNKNOWN, ImageTable
+
+DEFAULT_SIZE = 32
+
+
+def load_folder(config: DataConfig) -> Dataset:
+    """The images below ``root`` (see :mod:`unissl.data.layout`); unreadable ones in the pool are skipped and listed."""
+    if config.root is None:
+        raise UserError("Name the folder that holds the images with --root.")
+    if config.test is not None and config.holdout is not None:
+        raise UserError("There is a test folder, so nothing can be held out; leave data.holdout out.")
+    root = Path(config.root)
+    test_root = Path(config.test) if config.test is not None else None
+    size = config.size or DEFAULT_SIZE
+    layout = read_layout(root, config.labels, without=test_root)
+    test_layout = read_test_layout(test_root, layout.class_names) if test_root is not None else None
+    if config.holdout is not None:
+        test_root, held = root, choose_holdout(layout.labels, config.holdout)
+        test_layout, layout = layout.subset(held), layout.subset(np.setdiff1d(np.arange(len(layout.files)), held))
+        _require_every_class(layout)
+    entry = _entry(root, layout, size, None)
+    train = _table(root, layout, entry)
+    test = None
+    if test_root is not None and test_layout is not None:
+        test = _table(test_root, test_layout, _entry(test_root, test_layout, size, train.images.shape[3]))
+    return Dataset("folder", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
+
+
+def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry:
+    """The decoded images. The labels are no part of it, so labelling more images does not decode the pool again."""
+    paths = [os.path.join(root, file) for file in layout.files]
+
+    def build(target: Path) -> dict[str, Any]:
+        # Labelled images first: the one that stops everything should do so before an hour of decoding.
+        order = np.argsort(layout.labels == UNKNOWN, kind="stable")
+        return store_encoded(
+            target,
+            ((int(row), paths[row]) for row in order),
+            len(paths),
+            size,
+            channels,
+            lambda row: bool(layout.labels[row] != UNKNOWN),
+            lambda row: paths[row],
+        )
+
+    return cached("folder", paths, {"size": size, "channels": channels}, build)
+
+
+def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
+    for row, reason in entry.meta["skipped"]:
+        if layout.labels[row] != UNKNOWN:  # unlabelled when the cache was made, labelled since
+            raise UserError(unreadable_message(str(root / layout.files[row]), reason))
+    skipped = tuple((layout.files[row], reason) for row, reason in entry.meta["skipped"])
+    kept = layout.subset(np.asarray(entry.arrays["rows"]))
+    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, kept.files, skipped)
+
+
+def _require_every_class(layout: Layout) -> None:
+    counts = np.bincount(layout.labels[layout.labels != UNKNOWN], minlength=len(layout.class_names))
+    for name, count in zip(layout.class_names, counts, strict=True):
+        if count == 0:
+            raise UserError(f"data.holdout leaves no labelled image of class {name!r}; hold out fewer images.")

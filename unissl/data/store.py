@@ -1,0 +1,87 @@
+"""Fill a cache entry with images: from arrays that are already decoded, or from a stream of encoded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.data.cache import RowWriter, save_array
+from unissl.data.decode import Encoded, Unreadable, decode_stream
+from unissl.data.moments import channel_moments
+from unissl.data.progress import Progress
+from unissl.errors import UserError
+
+CHUNK = 512
+
+
+def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Write ``images.npy`` and ``labels.npy``; returns the moments for the entry's meta."""
+    with RowWriter(folder / "images.npy", images.shape) as writer:
+        writer.write(0, images)
+    save_array(folder / "labels.npy", labels)
+    return _moments(images)
+
+
+def store_encoded(
+    folder: Path,
+    items: Iterable[tuple[int, Encoded]],
+    total: int,
+    size: int,
+    channels: int | None,
+    is_needed: Callable[[int], bool],
+    name: Callable[[int], str],
+) -> dict[str, Any]:
+    """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read.
+
+    An unreadable row is left out and listed with the reason under "skipped" of the returned meta, unless ``is_needed``
+    says that a label would be lost with it. With ``channels`` None the images become one channel if
+    every one of them is grey, and three otherwise.
+    """
+    raw = folder / "raw.npy"
+    readable = np.zeros(total, dtype=np.bool_)
+    skipped: list[tuple[int, str]] = []
+    grey = channels is None
+    depth = channels or 3
+    with RowWriter(raw, (total, size, size, depth)) as writer, Progress("decoding images", total) as progress:
+        for row, result in decode_stream(items, size, depth):
+            if isinstance(result, Unreadable):
+                if is_needed(row):
+                    raise UserError(unreadable_message(name(row), str(result)))
+                skipped.append((row, str(result)))
+            else:
+                writer.write(row, result)
+                readable[row] = True
+                grey = grey and bool((result == result[..., :1]).all())
+            progress.advance()
+    if not readable.any():
+        raise UserError(f"None of the {total} images can be read (the first: {skipped[0][1]}); check the data folder.")
+    rows = np.flatnonzero(readable)
+    _compact(raw, folder / "images.npy", rows, 1 if grey else depth)
+    save_array(folder / "rows.npy", rows)
+    moments = _moments(np.load(folder / "images.npy", mmap_mode="r"))
+    return {**moments, "skipped": sorted(skipped)}
+
+
+def unreadable_message(name: str, reason: str) -> str:
+    return f"The labelled image {name} cannot be read ({reason}); replace it or remove it together with its label."
+
+
+def _compact(raw: Path, target: Path, rows: npt.NDArray[np.int64], depth: int) -> None:
+    """Keep only the rows that could be read and the channels that are needed."""
+    images = np.load(raw, mmap_mode="r")
+    if len(rows) == len(images) and depth == images.shape[-1]:
+        raw.rename(target)
+        return
+    with RowWriter(target, (len(rows), *images.shape[1:3], depth)) as writer:
+        for start in range(0, len(rows), CHUNK):
+            writer.write(start, images[rows[start : start + CHUNK]][..., :depth])
+    raw.unlink()
+
+
+def _moments(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    mean, std = channel_moments(images)
+    return {"mean": mean, "std": std}

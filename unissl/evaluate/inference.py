@@ -1,0 +1,63 @@
+"""The shipped model: weights of the inference module alone, and a manifest that says how to feed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from unissl.errors import UserError
+from unissl.evaluate.predict import Predictions, predict_images
+from unissl.nets import build, channels_last
+from unissl.record import RunFolder, read_json, write_atomically, write_json
+
+FORMAT = "unissl-model-1"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained classifier, ready for images of the size and channels it was trained on."""
+
+    net: nn.Module
+    class_names: tuple[str, ...]
+    size: tuple[int, int]
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def predict(self, images: Any, batch_size: int = 256) -> Predictions:
+        """Class probabilities of uint8 images (n, h, w, channels)."""
+        return predict_images(lambda x: self.net(x).logits, images, self.mean, self.std, batch_size=batch_size)
+
+
+def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    write_atomically(folder.model, lambda draft: save_file(tensors, draft))
+    write_json(folder.manifest, {"format": FORMAT, **manifest})
+
+
+def load_model(folder: RunFolder) -> Model:
+    """The model of a finished run."""
+    if not folder.model.exists():
+        raise UserError(f"{folder.path} holds no trained model; give the folder of a finished run.")
+    manifest = read_json(folder.manifest)
+    if manifest.get("format") != FORMAT:
+        raise UserError(f"{folder.manifest} is not a manifest of this version; train again.")
+    net = build(manifest["net"], len(manifest["class_names"]), manifest["channels"])
+    try:
+        net.load_state_dict(load_file(folder.model), strict=True)
+    except (SafetensorError, RuntimeError):
+        raise UserError(f"{folder.model} is damaged or does not fit its manifest; train again.") from None
+    net.eval()
+    return Model(
+        channels_last(net),
+        tuple(manifest["class_names"]),
+        (manifest["height"], manifest["width"]),
+        manifest["channels"],
+        tuple(manifest["mean"]),
+        tuple(manifest["std"]),
+    )

@@ -1,0 +1,111 @@
+"""What a method is: a module that owns its heads and state, names its batches and returns named losses.
+
+Heads are submodules and state is buffers, so that optimiser, EMA, checkpoint and resume need no word from the
+method. A method sees typed batches and a network; it never sees data sets, files or true labels of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from unissl.config import Settings
+from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Source, Step, Stream, StreamBatch
+
+__all__ = ["Context", "Method", "MethodConfig", "Network", "classifier_head", "together"]
+
+
+class Network(Protocol):
+    """The part of a backbone that methods rely on."""
+
+    feat_dim: int
+    head: nn.Linear
+
+    def __call__(self, x: Tensor) -> Outputs: ...
+
+
+class MethodConfig(Settings):
+    """Base of every method's settings. ``name`` says which method the settings are for."""
+
+    name: str
+
+    def for_data(self, num_classes: int) -> Self:
+        """Fill in what depends on the data; the result is what the run folder records."""
+        return self
+
+
+class Context(Protocol):
+    """What the hooks of a method may ask of the trainer."""
+
+    step: Step
+
+    def scan(
+        self, source: Source, weights: Literal["ema", "live"] = "ema", view: str = "weak"
+    ) -> Iterator[tuple[StreamBatch, Prediction]]:
+        """Every image of a source once, without gradient, in eval mode and without touching training's randomness."""
+        ...
+
+
+class Method(nn.Module):
+    """Base class. A subclass sets the class variables and writes ``losses``; the rest has working defaults."""
+
+    Config: ClassVar[type[MethodConfig]]
+    title: ClassVar[str]
+    venue: ClassVar[str]
+    family: ClassVar[str]
+    link: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What the method cannot do without, e.g. ``images``, ``taps``, ``heldout``."""
+    taps: ClassVar[tuple[str, ...]] = ()
+    """Inner feature maps that the method wants from the network."""
+
+    def __init__(self, cfg: Any, info: DataInfo) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.info = info
+
+    @classmethod
+    def streams(cls, cfg: Any) -> dict[str, Stream]:
+        """The batches of one step by name."""
+        return {
+            "labelled": Stream("labelled", ("weak",)),
+            "unlabelled": Stream("unlabelled", ("weak", "strong")),
+        }
+
+    def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
+        raise NotImplementedError
+
+    def on_epoch_start(self, ctx: Context) -> None:
+        """Called before the first step of every epoch."""
+
+    def after_step(self, ctx: Context) -> None:
+        """Called after the optimiser and EMA have moved."""
+
+    def predict(self, net: Network, x: Tensor) -> Prediction:
+        """What the method says about images at test; the default is the primary head."""
+        out = net(x)
+        return Prediction(out.logits, out.feat)
+
+    def inference_module(self, net: nn.Module) -> nn.Module:
+        """The module whose weights are shipped; the default drops every head of the method."""
+        return net
+
+    def never_trained(self) -> frozenset[str]:
+        """Names of the method's own parameters that can never receive a gradient."""
+        return frozenset()
+
+
+def together(net: Network, *views: Tensor) -> list[Outputs]:
+    """Run several groups of images through the network as one batch, so that they share BatchNorm statistics."""
+    return net(torch.cat(views)).split([len(view) for view in views])
+
+
+def classifier_head(in_features: int, num_classes: int) -> nn.Linear:
+    """A linear classifier with the protocol's initialisation: Xavier normal, zero bias."""
+    head = nn.Linear(in_features, num_classes)
+    nn.init.xavier_normal_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head

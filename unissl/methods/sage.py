@@ -1,0 +1,243 @@
+"""SAGE: relations between samples are more reliable than pseudo-labels, so learn from relations.
+
+Every unlabelled view is projected to z and placed relative to fixed simplex anchors; the affinities make a random
+walk, beta steps of which are the structural consensus G that pairwise similarities are pulled to (L_con), beside a
+consistency term across views (L_sim). Pseudo-labels of the primary head, weighted by confidence and top-two margin
+(DRP), train an auxiliary head only; the primary head sees true labels and is the one that predicts.
+
+Paper: "SAGE: Simplex Anchored Graph-state Equipartition", ICML 2026. Official code:
+https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, nothing is taken from it).
+
+| symbol | name here | equation |
+|---|---|---|
+| P, K | ``anchors`` | Eq. (5), ``ops.simplex.simplex_anchors`` |
+| a_i, lambda | ``ops.graph.relational_embedding``, ``ridge`` | Eq. (1), (2) |
+| G, beta, L_con | ``ops.graph.contrast_loss``, ``steps``, term ``con`` | Eq. (3) |
+| L_sim | ``ops.graph.consistency_loss``, term ``sim`` | Eq. (4) |
+| W(q_max) W(q_gap) = w | ``reliability`` | Eq. (6), ``ops.stats.TruncatedGaussian`` |
+| L_cls | term ``sup`` | Eq. (7) |
+| L_aux | term ``aux`` | Eq. (8) |
+| L_total | ``Losses.total`` | Eq. (9) |
+| y* | ``Method.predict`` | Eq. (10) |
+
+Deviations. ``form`` names three sets of settings; docs/sage.md has the table of their differences.
+``released`` follows the published code, but for its rotation head, which takes part in nothing and is left out.
+``default`` is ``released`` with the cross blocks of the similarity matrix in their places (the published code has them
+swapped), with the exact thin L_con, and without the labelled strong view, which entered no loss. ``paper`` is the text
+to the letter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from unissl.methods.base import Method, MethodConfig, Network, classifier_head, together
+from unissl.ops.graph import consistency_loss, contrast_loss
+from unissl.ops.losses import cross_entropy, smooth
+from unissl.ops.simplex import simplex_anchors
+from unissl.ops.stats import TruncatedGaussian, confidence_and_margin
+from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream
+
+FORMS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "released": {"cross": "swapped", "exact": "dense", "labelled_strong": True},
+    "paper": {
+        "normalise": False,
+        "nodes": "weak",
+        "diagonal": "keep",
+        "sim_temperature": 1.0,
+        "graph_temperature": 1.0,
+        "self_bias": 0.0,
+        "steps": 5,
+        "smoothing": 0.0,
+        "n_sigma": 1.0,
+        "prior_adjustment": False,
+    },
+}
+"""What each form sets differently from the defaults of :class:`SAGEConfig`."""
+
+FEW_CLASSES = 10
+"""Up to this many classes the published settings are sharper; beyond, they are softer and the walk is shorter."""
+
+
+class SAGEConfig(MethodConfig):
+    name: Literal["sage"] = "sage"
+    form: Literal["default", "released", "paper"] = "default"
+    """Which set of settings to start from; any setting given beside it wins."""
+
+    auxiliary: bool = True
+    """Pseudo-labels train an auxiliary head (AB); off: they train the primary head."""
+    weighting: Literal["drp", "threshold", "none"] = "drp"
+    """Weight of pseudo-labels: DRP, a cut-off on confidence as in FixMatch, or all alike."""
+    con: bool = True
+    """Structural contrastive loss L_con, half of GRI."""
+    sim: bool = True
+    """Cross-view consistency L_sim, the other half of GRI."""
+
+    ridge: float = Field(default=0.1, gt=0)
+    """lambda of the ridge problem."""
+    steps: int | None = Field(default=None, ge=1)
+    """beta, steps of the random walk; by default 5 up to ten classes and 3 beyond."""
+    anchors: int | None = Field(default=None, ge=2)
+    """K, number of anchors; by default d + 1."""
+    sim_temperature: float | None = Field(default=None, gt=0)
+    """Temperature of the pairwise similarities; by default 0.5 up to ten classes and 1 beyond."""
+    graph_temperature: float | None = Field(default=None, gt=0)
+    """Temperature of the transition matrix; by default 0.25 up to ten classes and 0.5 beyond."""
+    self_bias: float = 2.0
+    """Added to the affinity of a view with itself and with the other view of its image."""
+    normalise: bool = True
+    """Scale z to unit length before similarities and affinities."""
+    nodes: Literal["both", "weak"] = "both"
+    """Nodes of the graph: both views of every unlabelled image, or the weak ones."""
+    cross: Literal["stacked", "swapped"] = "stacked"
+    """Layout of the blocks between weak and strong views."""
+    diagonal: Literal["drop", "keep"] = "drop"
+    """Whether a node's similarity with itself counts in L_con."""
+    exact: Literal["thin", "dense"] = "thin"
+    """How L_con is computed; both are exact."""
+
+    smoothing: float = Field(default=0.1, ge=0, lt=1)
+    """Label smoothing, all the time in L_cls and at first in L_aux."""
+    smoothing_phase: float = Field(default=30 / 256, ge=0, le=1)
+    """Share of the budget during which L_aux is smoothed too."""
+    drp_momentum: float = Field(default=0.999, ge=0, lt=1)
+    """Momentum of the running mean and variance in DRP."""
+    n_sigma: float = Field(default=2.0, gt=0)
+    """Sharpness of the DRP kernel: its width is sigma / n_sigma."""
+    threshold: float = Field(default=0.95, ge=0, le=1)
+    """Cut-off of ``weighting = "threshold"``."""
+    prior_adjustment: bool = True
+    """Add log pi_l to the logits of labelled images."""
+    labelled_strong: bool = False
+    """Also forward a strong view of the labelled images, which enters no loss but moves BatchNorm."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_from_form(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            return {**FORMS.get(values.get("form", "default"), {}), **values}
+        return values
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        if self.exact == "thin" and self.cross == "swapped":
+            raise ValueError("swapped cross blocks need method.exact = 'dense'")
+        if self.exact == "thin" and self.diagonal == "drop" and not self.normalise:
+            raise ValueError("a dropped diagonal without normalise needs method.exact = 'dense'")
+        if self.nodes == "weak" and self.cross == "swapped":
+            raise ValueError("swapped cross blocks need method.nodes = 'both'")
+        return self
+
+    def for_data(self, num_classes: int) -> Self:
+        few = num_classes <= FEW_CLASSES
+        by_classes = {"steps": (5, 3), "sim_temperature": (0.5, 1.0), "graph_temperature": (0.25, 0.5)}
+        missing = {key: pair[0 if few else 1] for key, pair in by_classes.items() if getattr(self, key) is None}
+        return self.model_copy(update=missing)
+
+
+class ProjectionHead(nn.Sequential):
+    """f (n, d) -> z (n, d): Linear, BatchNorm, LeakyReLU, Linear."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(
+            nn.Linear(dim, dim), nn.BatchNorm1d(dim, momentum=0.001, eps=0.001), nn.LeakyReLU(0.1), nn.Linear(dim, dim)
+        )
+
+
+class SAGE(Method):
+    Config = SAGEConfig
+    title, venue, family = "SAGE", "ICML 2026", "universal"
+    link: ClassVar[str] = "https://github.com/Yaxin-ML/SAGE"
+    log_prior: Tensor
+    anchors: Tensor
+
+    def __init__(self, cfg: SAGEConfig, info: DataInfo) -> None:
+        super().__init__(cfg.for_data(info.num_classes), info)
+        self.aux = classifier_head(info.feat_dim, info.num_classes) if cfg.auxiliary else None
+        self.project = ProjectionHead(info.feat_dim) if cfg.con or cfg.sim else None
+        self.drp_confidence = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
+        self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
+        prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)
+        self.register_buffer("log_prior", prior)
+        self.register_buffer("anchors", simplex_anchors(info.feat_dim, cfg.anchors))  # Eq. (5)
+
+    @classmethod
+    def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:
+        labelled = ("weak", "strong") if cfg.labelled_strong else ("weak",)
+        return {
+            "labelled": Stream("labelled", labelled),
+            "unlabelled": Stream("unlabelled", ("weak", "strong")),
+        }
+
+    def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
+        lb, ulb = batch["labelled"], batch["unlabelled"]
+        unused = [lb.views["strong"]] if self.cfg.labelled_strong else []
+        parts = together(net, lb.views["weak"], *unused, ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = parts[0], parts[-2], parts[-1]
+
+        weight, pseudo = self.reliability(ulb_w.logits.detach())
+        terms = {"sup": self.supervised(lb_w.logits, smooth(lb.truth, self.cfg.smoothing))}  # Eq. (7)
+        terms |= self.pseudo_label_terms(net, lb_w, ulb_s, lb.truth, pseudo, weight, step)  # Eq. (8)
+        terms |= self.relational_terms(parts)  # Eq. (3), (4)
+        return Losses(terms, logs={"selected": weight.mean()})
+
+    def supervised(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Mean cross-entropy of labelled images with log pi_l added to the logits."""
+        return cross_entropy(logits + self.log_prior, target).mean()
+
+    def reliability(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (U,) and pseudo-labels (U,) from the primary head's weak-view logits, Eq. (6)."""
+        probs = logits.softmax(-1)
+        confidence, margin = confidence_and_margin(probs)
+        if self.cfg.weighting == "drp":
+            weight = self.drp_confidence(confidence) * self.drp_margin(margin)
+        elif self.cfg.weighting == "threshold":
+            weight = (confidence >= self.cfg.threshold).to(probs.dtype)
+        else:
+            weight = torch.ones_like(confidence)
+        return weight, probs.argmax(-1)
+
+    def pseudo_label_terms(
+        self, net: Network, lb_w: Outputs, ulb_s: Outputs, truth: Tensor, pseudo: Tensor, weight: Tensor, step: Step
+    ) -> dict[str, Tensor]:
+        """Weighted pseudo-label loss, on the auxiliary head with its supervised part, or on the primary head."""
+        eps = self.cfg.smoothing if step.fraction < self.cfg.smoothing_phase else 0.0
+        target = smooth(nn.functional.one_hot(pseudo, self.info.num_classes).to(truth.dtype), eps)
+        if self.aux is None:
+            return {"unsup": (weight * cross_entropy(ulb_s.logits, target)).mean()}
+        unsup = (weight * cross_entropy(self.aux(ulb_s.feat), target)).mean()
+        return {"aux": unsup + self.supervised(self.aux(lb_w.feat), smooth(truth, eps))}
+
+    def relational_terms(self, parts: list[Outputs]) -> dict[str, Tensor]:
+        """L_con and L_sim of the unlabelled views; all groups share the projection head's BatchNorm."""
+        if self.project is None:
+            return {}
+        cfg = self.cfg
+        feats = [part.feat for part in parts]
+        z_w, z_s = self.project(torch.cat(feats)).split([len(f) for f in feats])[-2:]
+        terms = {}
+        if cfg.con:
+            nodes_w, nodes_s = (normalize(z_w), normalize(z_s)) if cfg.normalise else (z_w, z_s)
+            terms["con"] = contrast_loss(
+                nodes_w,
+                nodes_s if cfg.nodes == "both" else nodes_s[:0],
+                # With K = d + 1 the anchors act through one number only, which is what None asks for.
+                anchors=None if cfg.exact == "thin" and cfg.anchors is None else self.anchors,
+                ridge=cfg.ridge,
+                steps=cfg.steps,
+                sim_temperature=cfg.sim_temperature,
+                graph_temperature=cfg.graph_temperature,
+                self_bias=cfg.self_bias,
+                cross=cfg.cross,
+                diagonal=cfg.diagonal,
+                exact=cfg.exact,
+            )
+        if cfg.sim:
+            terms["sim"] = consistency_loss(z_w, z_s, feats[-2], feats[-1])
+        return terms

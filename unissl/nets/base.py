@@ -1,0 +1,85 @@
+"""What every network is here: a chain of named stages, global average pooling, one linear classifier.
+
+Methods see a network only through :class:`unissl.types.Outputs`; further heads belong to the methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+from torch import Tensor, nn
+
+from unissl.types import Outputs
+
+
+class Network(nn.Module):
+    """Stages run in order; the output of each can be tapped by its name, and the last one is called ``"map"``.
+
+    ``tap_dims`` gives the channels of every tap. The map is averaged over its positions to the feature (n, D),
+    from which ``head`` makes the logits (n, C).
+    """
+
+    __call__: Callable[..., Outputs]
+
+    def __init__(self, stages: Mapping[str, nn.Module], tap_dims: Mapping[str, int], num_classes: int) -> None:
+        super().__init__()
+        if list(stages) != list(tap_dims) or list(stages)[-1] != "map":
+            raise ValueError("every stage needs its channel count, and the last stage is called 'map'")
+        self.num_classes = num_classes
+        self.tap_dims = dict(tap_dims)
+        self.feat_dim = self.tap_dims["map"]
+        self.stages = nn.ModuleDict(dict(stages))
+        self.head = nn.Linear(self.feat_dim, num_classes)
+        self._wanted_taps: tuple[str, ...] = ()
+        self._initialise()
+
+    @property
+    def wanted_taps(self) -> tuple[str, ...]:
+        """The inner maps to return in ``Outputs.taps``; none unless a caller asks, since each one costs memory."""
+        return self._wanted_taps
+
+    @wanted_taps.setter
+    def wanted_taps(self, names: tuple[str, ...]) -> None:
+        unknown = [name for name in names if name not in self.tap_dims]
+        if unknown:
+            raise ValueError(f"no tap {unknown[0]!r}; this network has {', '.join(self.tap_dims)}")
+        self._wanted_taps = tuple(names)
+
+    def forward(self, x: Tensor) -> Outputs:
+        taps: dict[str, Tensor] = {}
+        for name, stage in self.stages.items():
+            x = stage(x)
+            if name in self._wanted_taps:
+                taps[name] = x
+        feat = x.mean(dim=(2, 3))  # (n, D)
+        return Outputs(self.head(feat), feat, taps)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The pooled feature (n, D) alone."""
+        return self(x).feat
+
+    def never_trained(self) -> frozenset[str]:
+        """Names of parameters that can never get a gradient; whoever counts gradients must leave them out."""
+        return frozenset()
+
+    def _initialise(self) -> None:
+        """Convolutions Kaiming normal (fan_out, gain sqrt 2), head Xavier normal with bias 0; BatchNorm starts at 1, 0.
+
+        The gain ignores the slope of leaky activations, and convolution biases keep PyTorch's default: both follow
+        the protocol that the published numbers were made with.
+        """
+        for module in chain(self.stages.modules(), [self.head]):
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.Linear):
+                nn.init.xavier_normal_(module.weight)
+                nn.init.zeros_(module.bias)
+
+
+def conv3x3(width_in: int, width_out: int, stride: int = 1, *, bias: bool = False) -> nn.Conv2d:
+    return nn.Conv2d(width_in, width_out, 3, stride, padding=1, bias=bias)
+
+
+def conv1x1(width_in: int, width_out: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(width_in, width_out, 1, stride, bias=False)

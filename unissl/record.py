@@ -1,0 +1,147 @@
+"""The run folder: the only thing that passes between training and every other verb.
+
+    config.toml         the fully resolved configuration
+    split.json          which images were labelled and which were the pool
+    metrics.jsonl       one line per logged step and per evaluation
+    checkpoints/        the newest states training can continue from
+    model.safetensors   the inference module alone, with manifest.json beside it
+    predictions.parquet what the model says about the pool
+    summary.json        accuracies, recalls and the confusion matrix of the finished run
+    plots/              the pictures
+
+Files are written beside their place and moved into it, so a reader sees the old one or the new one, never a half.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unissl.errors import UserError
+
+WALL_CLOCK_FIELDS = frozenset({"seconds"})
+"""Fields that differ between two runs of the same configuration."""
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what a disk can refuse into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"The disk of {path} is full; free some space and go on with --resume.") from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise UserError(f"{path} cannot be written; choose another folder with --out.") from error
+        raise
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` make a file beside ``path``, flush it to the disk and move it into place."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    with disk_errors(path):
+        try:
+            write(draft)
+            with draft.open("rb") as handle:
+                os.fsync(handle.fileno())
+            os.replace(draft, path)
+            _sync_folder(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda draft: _write(draft, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; is {path.parent} the folder of a finished run?") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise UserError(f"{path} is not valid JSON; the run folder is damaged, train again.") from None
+
+
+class RunFolder:
+    """Paths and metrics of one run."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.toml"
+        self.split = self.path / "split.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.model = self.path / "model.safetensors"
+        self.manifest = self.path / "manifest.json"
+        self.predictions = self.path / "predictions.parquet"
+        self.summary = self.path / "summary.json"
+        self.plots = self.path / "plots"
+
+    @property
+    def holds_run(self) -> bool:
+        return self.config.exists()
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.exists()
+
+    def refuse_if_taken(self) -> None:
+        """Nothing that is already in a folder is ever overwritten."""
+        if self.path.exists() and (not self.path.is_dir() or any(_visible(self.path))):
+            what = "already holds a run" if self.holds_run else "is not empty"
+            raise UserError(f"{self.path} {what}; choose another --out, or continue a run with --resume.")
+
+    def create(self) -> None:
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        with disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps(line) + "\n")
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics that are safely on the disk."""
+        if not self.metrics.exists():
+            return 0
+        with disk_errors(self.metrics), self.metrics.open("rb") as handle:
+            os.fsync(handle.fileno())
+        return self.metrics.stat().st_size
+
+    def cut_metrics(self, size: int) -> None:
+        """Drop the lines that were written after the checkpoint that training continues from."""
+        present = self.metrics.stat().st_size if self.metrics.exists() else 0
+        if present < size:
+            raise UserError(f"{self.metrics} has lost lines since the checkpoint; restore it or train again.")
+        if present > size:
+            os.truncate(self.metrics, size)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    return (entry for entry in folder.iterdir() if not entry.name.startswith("."))

@@ -1,0 +1,114 @@
+"""What a finished run leaves behind: model, predictions for the pool, summary, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
+
+from unissl import __version__
+from unissl.data import Dataset
+from unissl.evaluate.diagnostics import pseudo_label_quality
+from unissl.evaluate.inference import save_model
+from unissl.evaluate.metrics import score, three_ways
+from unissl.evaluate.predict import Predictions
+from unissl.record import RunFolder, write_atomically, write_json
+from unissl.report.charts import draw_all
+from unissl.train.learner import Learner
+from unissl.types import Split
+
+
+def write_results(
+    folder: RunFolder,
+    learner: Learner,
+    shadow: Mapping[str, Tensor],
+    dataset: Dataset,
+    split: Split,
+    facts: Mapping[str, Any],
+    pool: Predictions,
+    test: Predictions | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """Write everything; the summary comes last, since its presence says that the run is finished."""
+    parameters = write_model(folder, learner, shadow, dataset, facts)
+    write_pool_predictions(folder, dataset, split, pool)
+    summary = summarise(folder, dataset, split, facts, pool, test)
+    summary |= {"parameters": parameters, "seconds": round(seconds, 1)}
+    draw_all(folder.plots, summary, folder.read_metrics())
+    write_json(folder.summary, summary)
+    return summary
+
+
+def write_model(
+    folder: RunFolder, learner: Learner, shadow: Mapping[str, Tensor], dataset: Dataset, facts: Mapping[str, Any]
+) -> int:
+    """Averaged parameters and live buffers of the inference module; returns the number of its parameters."""
+    module = learner.method.inference_module(learner.net)
+    averaged = {id(parameter): shadow[name] for name, parameter in learner.named_parameters()}
+    weights = dict(module.state_dict())
+    weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    height, width, channels = dataset.train.images.shape[1:]
+    manifest = {
+        "unissl": __version__,
+        "net": facts["net"],
+        "method": facts["method"],
+        "config": facts["config"],
+        "class_names": list(dataset.train.class_names),
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "mean": list(dataset.mean),
+        "std": list(dataset.std),
+        "parameters": parameters,
+    }
+    save_model(folder, weights, manifest)
+    return parameters
+
+
+def write_pool_predictions(folder: RunFolder, dataset: Dataset, split: Split, pool: Predictions) -> None:
+    """One row per unlabelled image: where it is, its class, how sure."""
+    names = np.array(dataset.train.class_names, dtype=object)
+    columns: dict[str, Any] = {
+        "row": split.unlabelled,
+        "class": names[pool.classes],
+        "class_index": pool.classes,
+        "confidence": pool.confidence,
+        "margin": pool.margin,
+    }
+    if dataset.train.files is not None:
+        columns = {"file": [dataset.train.files[row] for row in split.unlabelled], **columns}
+    table = pa.table(columns)
+    write_atomically(folder.predictions, lambda draft: pq.write_table(table, draft))
+
+
+def summarise(
+    folder: RunFolder,
+    dataset: Dataset,
+    split: Split,
+    facts: Mapping[str, Any],
+    pool: Predictions,
+    test: Predictions | None,
+) -> dict[str, Any]:
+    """Accuracy three ways with ``last`` as the headline, recalls, confusion matrix, and the state of the pool."""
+    metrics = folder.read_metrics()
+    summary: dict[str, Any] = dict(facts)
+    summary["class_names"] = list(dataset.train.class_names)
+    if test is not None and dataset.test is not None:
+        scores = score(dataset.test.labels, test.classes, dataset.test.num_classes)
+        curve = [line["accuracy"] for line in metrics if line["kind"] == "eval"]
+        summary["accuracy"] = three_ways(curve)
+        summary |= {key: value for key, value in scores.items() if key != "accuracy"}
+    summary["labelled"] = list(split.labelled_counts)
+    summary["pool"] = {
+        "images": len(split.unlabelled),
+        "mean_confidence": float(pool.confidence.mean()),
+        **pseudo_label_quality(dataset.train.labels[split.unlabelled], pool.classes, split.num_classes),
+    }
+    summary["skipped"] = [{"file": name, "reason": reason} for name, reason in dataset.train.skipped]
+    summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
+    return summary

@@ -1,0 +1,324 @@
+"""One run, from a configuration to a run folder. The order of :func:`run` is the order of what happens."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, SerializeAsAny
+from torch import Tensor
+
+from unissl.augment import AugmentConfig
+from unissl.batches import BatchConfig, Batches, pools
+from unissl.config import Settings, Tree, check, fingerprint, merge, read_toml, to_toml, to_tree
+from unissl.data import DataConfig, Dataset, load
+from unissl.errors import UserError
+from unissl.evaluate.metrics import accuracy
+from unissl.evaluate.predict import Predictions, predict_images
+from unissl.methods.base import MethodConfig
+from unissl.methods.registry import get_method
+from unissl.nets import NetConfig, build, channels_last
+from unissl.record import RunFolder, read_json, write_text
+from unissl.results import write_results
+from unissl.splits import SplitConfig, make_split, read_split, write_split
+from unissl.train import checkpoint
+from unissl.train.budget import seconds_per_call, steps_within
+from unissl.train.checkpoint import TrainState
+from unissl.train.ema import Ema
+from unissl.train.learner import Learner
+from unissl.train.optim import OptimConfig, build_optimizer
+from unissl.train.trainer import TrainConfig, Trainer, step_at
+from unissl.types import DataInfo, Split
+
+DEFAULT_STEPS = 2**18
+
+
+class MachineConfig(Settings):
+    """Where a run happens. Not part of its identity, but for the last bits of floating point."""
+
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, mps, ..."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads; by default what torch finds."""
+
+
+class RunConfig(Settings):
+    """Everything that decides a run."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides the split, the initial weights, the order of images and their views."""
+    data: DataConfig = DataConfig()
+    split: SplitConfig = SplitConfig()
+    augment: AugmentConfig = AugmentConfig()
+    net: NetConfig = NetConfig()
+    method: SerializeAsAny[MethodConfig]
+    batch: BatchConfig = BatchConfig()
+    optim: OptimConfig = OptimConfig()
+    train: TrainConfig = TrainConfig()
+    machine: MachineConfig = MachineConfig()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: RunFolder
+    config: RunConfig
+    summary: dict[str, Any]
+
+
+def build_config(tree: Mapping[str, Any]) -> RunConfig:
+    """Check a nested dictionary of differences from the defaults; the method's part by the method's own model."""
+    method = dict(tree.get("method", {}))
+    chosen = get_method(str(method.setdefault("name", "sage")))
+    return check(RunConfig, {**tree, "method": check(chosen.Config, method, where="method")})
+
+
+def identity(config: RunConfig) -> str:
+    """Hash of all that decides the numbers of a run."""
+    return fingerprint({key: value for key, value in to_tree(config).items() if key != "machine"})
+
+
+def run(config: RunConfig, out: Path | str, *, quiet: bool = False) -> Run:
+    """Train and evaluate; everything that comes out is in the folder ``out``, which must not hold anything yet."""
+    folder = RunFolder(out)
+    folder.refuse_if_taken()
+    device = find_device(config.machine)
+    dataset = load(config.data)
+    config = fit_to_data(config, dataset)
+    names = dataset.train.class_names
+    split = make_split(dataset.train.labels, len(names), config.split, config.seed, names)
+    state, batches = assemble(config, dataset, split, device)
+    if config.train.steps is None:
+        config = settle_steps(config, state, batches, dataset)
+    folder.create()
+    write_text(folder.config, to_toml(config))
+    write_split(split, folder.split)
+    return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) -> Run:
+    """Continue the run in ``out`` bit for bit. ``said`` are settings given again, which must not differ."""
+    folder = RunFolder(out)
+    config = stored_config(folder, said or {})
+    if folder.finished:
+        return Run(folder, config, read_json(folder.summary))
+    device = find_device(config.machine)
+    dataset = load(config.data)
+    names = dataset.train.class_names
+    split = make_split(dataset.train.labels, len(names), config.split, config.seed, names)
+    if not folder.split.exists():  # cut off between its first two files
+        write_split(split, folder.split)
+    elif not same_split(split, read_split(folder.split, len(dataset.train))):
+        raise UserError(f"The data have changed since {folder.path} was started; start a new run with another --out.")
+    state, batches = assemble(config, dataset, split, device)
+    take_up(folder, state, identity(config))
+    return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def carry_out(
+    config: RunConfig,
+    folder: RunFolder,
+    dataset: Dataset,
+    split: Split,
+    state: TrainState,
+    batches: Batches,
+    quiet: bool,
+) -> Run:
+    """Train from where ``state`` stands to the end of the budget, then write the results."""
+    started = time.monotonic()
+    device = batches.device
+    trainer = Trainer(
+        state=state,
+        batches=batches,
+        config=config.train,
+        optim=config.optim,
+        folder=folder,
+        config_hash=identity(config),
+        evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, config, device),
+        title=config.method.name,
+        quiet=quiet,
+    )
+    trainer.run()
+    seconds = time.monotonic() - started
+
+    def predict(images: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64] | None = None) -> Predictions:
+        return predict_rows(state.learner, state.ema.shadow, images, dataset, config, device, rows)
+
+    pool = predict(dataset.train.images, split.unlabelled)
+    test = None if dataset.test is None else predict(dataset.test.images)
+    summary = write_results(
+        folder, state.learner, state.ema.shadow, dataset, split, config_facts(config), pool, test, seconds
+    )
+    return Run(folder, config, summary)
+
+
+def stored_config(folder: RunFolder, said: Tree) -> RunConfig:
+    """The configuration a run folder was started with; what is said beside it must not change it."""
+    if not folder.holds_run:
+        raise UserError(f"{folder.path} holds no run to resume; leave out --resume to start one there.")
+    stored = build_config(read_toml(folder.config))
+    again = build_config(merge(to_tree(stored), said))
+    changed = differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
+    if changed:
+        raise UserError(
+            f"{folder.path} was started with another configuration ({changed[0]}); resume without changing it, "
+            "or choose another --out."
+        )
+    return again
+
+
+def same_split(one: Split, other: Split) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("labelled", "labels", "unlabelled")
+    )
+
+
+def differences(stored: Mapping[str, Any], given: Mapping[str, Any], where: str = "") -> list[str]:
+    """Where two trees differ, as ``key: old -> new``."""
+    found: list[str] = []
+    for key in sorted({*stored, *given}):
+        old, value = stored.get(key), given.get(key)
+        if isinstance(value, Mapping):
+            found += differences(old if isinstance(old, Mapping) else {}, value, f"{where}{key}.")
+        elif old != value:
+            found.append(f"{where}{key}: {old} -> {value}")
+    return found
+
+
+def find_device(machine: MachineConfig) -> torch.device:
+    """The device, if it is there; also sets the number of threads."""
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    try:
+        device = torch.device(machine.device)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
+    return device
+
+
+def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
+    """Fill in what depends on the data: settings by number of classes, and whether mirror images make sense."""
+    update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
+    if "flip" not in config.augment.model_fields_set:
+        update["augment"] = config.augment.model_copy(update={"flip": dataset.flip})
+    if config.train.steps is None and config.train.minutes is None:
+        update["train"] = config.train.model_copy(update={"steps": DEFAULT_STEPS})
+    return config.model_copy(update=update)
+
+
+def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
+    """Network, method, EMA, optimiser and batches, all decided by the seed."""
+    torch.manual_seed(config.seed)
+    channels = dataset.train.images.shape[-1]
+    num_classes = dataset.train.num_classes
+    net = build(config.net.name, num_classes, channels, bn_momentum=config.net.bn_momentum)
+    method_class = get_method(config.method.name)
+    net.wanted_taps = method_class.taps
+    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts)
+    learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
+    state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
+    batches = Batches(
+        dataset.train.images,
+        pools(split),
+        method_class.streams(config.method),
+        config.batch,
+        config.augment,
+        dataset.mean,
+        dataset.std,
+        config.seed,
+        device,
+    )
+    return state, batches
+
+
+def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset) -> RunConfig:
+    """Time a few discarded steps and one evaluation on a copy, and freeze the number of steps that fits."""
+    minutes = config.train.minutes
+    assert minutes is not None
+    rng = torch.get_rng_state()
+    learner = copy.deepcopy(state.learner)
+    optimizer = build_optimizer(learner, config.optim)
+    ema = Ema(learner, config.optim.ema)
+
+    def discarded_step(number: int) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(learner.losses(batches.at(number), step_at(0, 1, 1)).total)
+        optimizer.step()
+        ema.update(learner)
+
+    per_step = seconds_per_call(discarded_step)
+    overhead = 0.0
+    if dataset.test is not None:
+        rows = np.arange(min(len(dataset.test), 4 * config.batch.evaluation))
+        start = time.perf_counter()
+        predict_rows(learner, ema.shadow, dataset.test.images, dataset, config, batches.device, rows)
+        per_image = (time.perf_counter() - start) / len(rows)
+        overhead = per_image * (len(dataset.test) * (config.train.epochs + 1) + len(batches.pools["unlabelled"].rows))
+    torch.set_rng_state(rng)
+    steps = steps_within(minutes, per_step, overhead)
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+
+
+def take_up(folder: RunFolder, state: TrainState, config_hash: str) -> None:
+    """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
+    found = checkpoint.list_checkpoints(folder.checkpoints)
+    size = checkpoint.restore(found[-1], state, config_hash)["metrics_size"] if found else 0
+    folder.cut_metrics(size)
+
+
+def predict_rows(
+    learner: Learner,
+    shadow: Mapping[str, Tensor],
+    images: npt.NDArray[np.uint8],
+    dataset: Dataset,
+    config: RunConfig,
+    device: torch.device,
+    rows: npt.NDArray[np.int64] | None = None,
+) -> Predictions:
+    """What the averaged parameters say about rows of a table."""
+    return predict_images(
+        lambda x: learner.predict(x, shadow).logits,
+        images,
+        dataset.mean,
+        dataset.std,
+        rows=rows,
+        batch_size=config.batch.evaluation,
+        device=device,
+    )
+
+
+def evaluate(
+    learner: Learner,
+    shadow: Mapping[str, Tensor],
+    dataset: Dataset,
+    split: Split,
+    config: RunConfig,
+    device: torch.device,
+) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+    """Accuracy on the test images; without any, only the classes predicted for (a part of) the pool."""
+    if dataset.test is None:
+        rows = split.unlabelled[: 4 * config.batch.evaluation]
+        return {}, predict_rows(learner, shadow, dataset.train.images, dataset, config, device, rows).classes
+    predicted = predict_rows(learner, shadow, dataset.test.images, dataset, config, device).classes
+    return {"accuracy": accuracy(dataset.test.labels, predicted)}, predicted
+
+
+def config_facts(config: RunConfig) -> dict[str, Any]:
+    """What the summary repeats of the configuration."""
+    return {
+        "method": config.method.name,
+        "data": config.data.name,
+        "net": config.net.name,
+        "seed": config.seed,
+        "steps": config.train.steps,
+        "config": identity(config),
+    }

@@ -1,0 +1,83 @@
+"""A split as a JSON file: row numbers, and labels of the labelled rows only.
+
+The file is the record of what a run was allowed to see, so what is read back is checked as strictly as if it came from
+a stranger.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unissl.errors import UserError
+from unissl.types import Split
+
+FORMAT = "unissl-split"
+VERSION = 1
+ROW_LISTS = ("labelled", "labels", "unlabelled")
+
+
+def write_split(split: Split, path: Path) -> None:
+    """One key per line; the order of the rows is kept, since batches are drawn by position."""
+    tree: dict[str, Any] = {"format": FORMAT, "version": VERSION, "num_classes": split.num_classes}
+    tree |= {key: getattr(split, key).tolist() for key in ROW_LISTS}
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in tree.items()]
+    try:
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write the split to {path} ({error.strerror}); choose another place.") from None
+
+
+def read_split(path: Path, num_rows: int | None = None) -> Split:
+    """The split that :func:`write_split` wrote; ``num_rows`` is the length of the table it is meant for."""
+    tree = _load(path)
+    problem = _problem(tree, num_rows)
+    if problem:
+        raise UserError(f"{path} cannot be used as a split: {problem}; make it again with 'unissl split'.")
+    labelled, labels, unlabelled = (np.array(tree[key], dtype=np.int64) for key in ROW_LISTS)
+    return Split(labelled, labels, unlabelled, tree["num_classes"])
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read the split {path} ({error.strerror}); check the path.") from None
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise UserError(f"{path} is not a split of unissl; make one with 'unissl split'.")
+    if tree.get("version") != VERSION:
+        raise UserError(f"{path} has version {tree.get('version')!r}, this unissl reads {VERSION}; update unissl.")
+    return tree
+
+
+def _problem(tree: dict[str, Any], num_rows: int | None) -> str | None:
+    """The first thing that is wrong, in words, or None."""
+    if set(tree) != {"format", "version", "num_classes", *ROW_LISTS}:
+        return "it does not have exactly the keys of a split"
+    if not _is_count(tree["num_classes"]) or tree["num_classes"] < 2:
+        return "num_classes is not a whole number of at least 2"
+    for key in ROW_LISTS:
+        if not isinstance(tree[key], list) or not all(_is_count(value) for value in tree[key]):
+            return f"{key} is not a list of whole numbers from 0"
+    labelled, labels, unlabelled = (tree[key] for key in ROW_LISTS)
+    if len(labelled) != len(labels):
+        return f"it has {len(labelled)} labelled rows but {len(labels)} labels"
+    if set(labels) != set(range(tree["num_classes"])):
+        return f"the labels are not the classes 0 .. {tree['num_classes'] - 1}, each at least once"
+    if len(set(labelled)) < len(labelled) or len(set(unlabelled)) < len(unlabelled):
+        return "it lists a row twice"
+    if not set(labelled).isdisjoint(unlabelled):
+        return "a row is both labelled and unlabelled"
+    if num_rows is not None and max([*labelled, *unlabelled]) >= num_rows:
+        return f"it names row {max([*labelled, *unlabelled])}, but the data have {num_rows} rows"
+    return None
+
+
+def _is_count(value: object) -> bool:
+    """A whole number that a row index can hold; JSON's true is not one, though Python's bool is an int."""
+    return type(value) is int and 0 <= value < 2**63

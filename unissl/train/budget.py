@@ -1,0 +1,28 @@
+"""Minutes turned into steps once, before step 0. From then on only steps exist, so a run stays reproducible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+WARM_UP_STEPS = 2
+MIN_STEPS, MIN_SECONDS = 3, 3.0
+
+
+def seconds_per_call(call: Callable[[int], object]) -> float:
+    """Median time of a call, over at least three calls and three seconds, after two that do not count."""
+    times: list[float] = []
+    for number in range(10_000):
+        start = time.perf_counter()
+        call(number)
+        elapsed = time.perf_counter() - start
+        if number >= WARM_UP_STEPS:
+            times.append(elapsed)
+        if len(times) >= MIN_STEPS and sum(times) >= MIN_SECONDS:
+            break
+    return sorted(times)[len(times) // 2]
+
+
+def steps_within(minutes: float, per_step: float, overhead: float) -> int:
+    """How many steps fit when ``overhead`` seconds of evaluation and writing are set aside; at least one."""
+    return max(1, int((minutes * 60 - overhead) / per_step))

@@ -1,0 +1,142 @@
+"""Complete, atomic checkpoints without pickle.
+
+One safetensors file holds every tensor (weights and buffers, EMA shadow, optimiser state, random-number state) and, in
+its header, the rest as JSON with a digest of the tensors. The order of images and their views are functions of the step
+number, so the position in the data is the step, and torch's generator is the only one with a state.
+
+A file is written beside its place, flushed and moved, and an older one is removed only afterwards, so the last good one
+survives a crash at any moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from unissl.errors import UserError
+from unissl.record import disk_errors, write_atomically
+from unissl.train.ema import Ema
+from unissl.train.learner import Learner
+
+FORMAT = "unissl-checkpoint-1"
+KEEP = 2
+_NAME = re.compile(r"step-(\d+)\.safetensors")
+
+
+@dataclass
+class TrainState:
+    """Everything that moves during training. ``step`` counts finished steps."""
+
+    learner: Learner
+    ema: Ema
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+
+
+def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -> Path:
+    """Write the state; keep the newest two."""
+    tensors = _tensors(state)
+    meta = {
+        "format": FORMAT,
+        "step": state.step,
+        "config": config_hash,
+        "metrics_size": metrics_size,
+        "digest": _digest(tensors),
+        "threads": torch.get_num_threads(),
+    }
+    with disk_errors(folder):
+        folder.mkdir(exist_ok=True)
+    path = folder / f"step-{state.step:08d}.safetensors"
+    header = {"unissl": json.dumps(meta)}
+    write_atomically(path, lambda draft: _save_file(tensors, draft, header))
+    for old in list_checkpoints(folder)[:-KEEP]:
+        old.unlink()
+    return path
+
+
+def _save_file(tensors: Mapping[str, Tensor], path: Path, header: dict[str, str]) -> None:
+    try:
+        save_file(dict(tensors), path, metadata=header)
+    except SafetensorError as error:
+        # The library wraps the system's error; "No space left" is the only one a user meets.
+        if "No space left" in str(error) or "os error 28" in str(error):
+            raise OSError(28, "No space left on device") from error
+        raise
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Oldest first. Drafts of a killed process are not among them."""
+    return sorted(path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name))
+
+
+def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
+    """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
+    meta, tensors = _read(path)
+    if meta["config"] != config_hash:
+        raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
+    state.learner.load_state_dict(_group(tensors, "learner."), strict=True)
+    for name, value in _group(tensors, "ema.").items():
+        # Copied in place: the memory layout of the shadow decides which kernels evaluate it, hence the last bits.
+        state.ema.shadow[name].copy_(value)
+    _load_optimizer(state.optimizer, _group(tensors, "optimizer."))
+    torch.set_rng_state(tensors["rng.torch"].to(torch.uint8))
+    state.step = int(meta["step"])
+    return meta
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    damaged = UserError(
+        f"{path} is not an intact checkpoint; delete it to continue from the one before, or train again."
+    )
+    try:
+        with safe_open(path, framework="pt") as handle:
+            meta = json.loads((handle.metadata() or {}).get("unissl", "{}"))
+            tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError):
+        raise damaged from None
+    if meta.get("format") != FORMAT or meta["digest"] != _digest(tensors):
+        raise damaged
+    return meta, tensors
+
+
+def _tensors(state: TrainState) -> dict[str, Tensor]:
+    tensors = {f"learner.{name}": value for name, value in state.learner.state_dict().items()}
+    tensors |= {f"ema.{name}": value for name, value in state.ema.shadow.items()}
+    for index, entry in state.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": value for key, value in entry.items() if isinstance(value, Tensor)}
+    tensors["rng.torch"] = torch.get_rng_state()
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    entries: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split(".", 1)
+        like = parameters[int(index)]
+        in_layout = torch.empty_like(like).copy_(value) if value.shape == like.shape else value
+        entries.setdefault(int(index), {})[key] = in_layout.detach()
+    # Groups (rates, decays) come from the configuration; only the state of the parameters is restored.
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name}:{tensors[name].dtype}:{tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

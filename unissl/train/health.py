@@ -1,0 +1,34 @@
+"""Plain-language checks of a run while it runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+NOTHING_SELECTED = 0.001
+"""Mean share of pseudo-labels in use below which the pool teaches nothing."""
+GRACE = 0.25
+"""Share of the budget before which a run is too young for a warning."""
+
+
+def collapse(predicted: npt.NDArray[np.int64], num_classes: int) -> str | None:
+    """A sentence when at most a third of the classes (or one of two) is ever predicted."""
+    used = len(np.unique(predicted))
+    if used > max(1, num_classes // 3):
+        return None
+    top = int(np.bincount(predicted, minlength=num_classes).argmax())
+    share = float((predicted == top).mean())
+    return (
+        f"Only {used} of {num_classes} classes are predicted, {share:.0%} of the images as class {top}: the model is "
+        "collapsing. More labels per class, a lower optim.lr or a milder augment.geometry usually help."
+    )
+
+
+def nothing_selected(mean_selected: float | None) -> str | None:
+    """A sentence when practically no pseudo-label was used during an epoch."""
+    if mean_selected is None or mean_selected >= NOTHING_SELECTED:
+        return None
+    return (
+        f"Only {mean_selected:.2%} of the pseudo-labels are in use: the pool teaches next to nothing. "
+        "A lower method.threshold, or method sage, which has none, lets it in."
+    )

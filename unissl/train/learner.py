@@ -1,0 +1,50 @@
+"""One module that holds everything trainable, built before the optimiser so that nothing can be left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from unissl.methods.base import Method, Network
+from unissl.types import Batch, Losses, Prediction, Step
+
+
+class Learner(nn.Module):
+    """Network and method. Called with a batch and a step it gives the losses, with images a prediction."""
+
+    def __init__(self, net: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.net = net
+        self.method = method
+
+    def forward(self, batch: Batch | Tensor, step: Step | None = None) -> Losses | Prediction:
+        net = cast(Network, self.net)
+        if isinstance(batch, Tensor):
+            return self.method.predict(net, batch)
+        assert step is not None
+        return self.method.losses(net, batch, step)
+
+    def losses(self, batch: Batch, step: Step) -> Losses:
+        return cast(Losses, self(batch, step))
+
+    @torch.no_grad()
+    def predict(self, images: Tensor, shadow: Mapping[str, Tensor] | None = None) -> Prediction:
+        """Predict in eval mode, with the parameters of ``shadow`` where given.
+
+        Buffers are always the live ones: BatchNorm statistics are not averaged, which is the convention of the
+        paper's protocol.
+        """
+        was_training = self.training
+        self.eval()
+        try:
+            return cast(Prediction, torch.func.functional_call(self, dict(shadow or {}), (images,)))
+        finally:
+            self.train(was_training)
+
+    def never_trained(self) -> frozenset[str]:
+        """Names of parameters that no loss can reach, as the network and the method declare them."""
+        of_net: frozenset[str] = getattr(self.net, "never_trained", frozenset)()
+        return frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in self.method.never_trained())

@@ -1,0 +1,203 @@
+"""The training loop. The order of this file is the order of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from unissl.batches import Batches
+from unissl.config import Settings
+from unissl.errors import UserError
+from unissl.record import RunFolder
+from unissl.train import checkpoint, health
+from unissl.train.checkpoint import TrainState
+from unissl.train.learner import Learner
+from unissl.train.optim import OptimConfig, learning_rate, set_learning_rate
+from unissl.train.progress import TrainingProgress
+from unissl.train.signals import Interrupted, listen
+from unissl.types import Losses, Prediction, Source, Step, StreamBatch
+
+
+class TrainConfig(Settings):
+    steps: int | None = Field(default=None, ge=1)
+    """Training steps; found from ``minutes`` where those are given instead."""
+    minutes: float | None = Field(default=None, gt=0)
+    """Time budget; turned into ``steps`` before the start and only a note from then on."""
+    epochs: int = Field(default=20, ge=1)
+    """Equal parts the budget is cut into; each ends with an evaluation."""
+    log_every: int = Field(default=10, ge=1)
+    """Steps between two lines of training metrics."""
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    """Steps between two checkpoints; by default one per epoch."""
+
+
+class NonFiniteLoss(UserError):
+    """A loss became infinite or not a number."""
+
+
+def step_at(iteration: int, total: int, epochs: int) -> Step:
+    """Step number to place in the budget; epoch e covers the iterations of [e T / E, (e+1) T / E)."""
+    return Step(iteration, total, iteration * epochs // total, epochs)
+
+
+def epoch_ends(total: int, epochs: int) -> frozenset[int]:
+    """Numbers of finished steps after which an epoch ends; fewer than ``epochs`` where steps are scarcer."""
+    return frozenset(-(-(epoch + 1) * total // epochs) for epoch in range(epochs))
+
+
+@dataclass
+class TrainerContext:
+    """What the hooks of a method may ask for (``methods.base.Context``)."""
+
+    learner: Learner
+    shadow: dict[str, Tensor]
+    batches: Batches
+    step: Step
+
+    def scan(
+        self, source: Source, weights: Literal["ema", "live"] = "ema", view: str = "weak"
+    ) -> Iterator[tuple[StreamBatch, Prediction]]:
+        shadow = self.shadow if weights == "ema" else None
+        for batch in self.batches.scan(source, view, seed_step=self.step.iteration):
+            yield batch, self.learner.predict(batch.views[view], shadow)
+
+
+@dataclass
+class Trainer:
+    """Moves a :class:`TrainState` to the end of its budget.
+
+    ``evaluate`` is called at the end of each epoch with the shadow parameters and returns metrics for the record and
+    the predicted classes for the health check.
+    """
+
+    state: TrainState
+    batches: Batches
+    config: TrainConfig
+    optim: OptimConfig
+    folder: RunFolder
+    config_hash: str
+    evaluate: Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
+    title: str = "training"
+    quiet: bool = False
+    selected: list[float] = field(default_factory=list)
+    """Logged shares of pseudo-labels in use during the current epoch."""
+    warned: set[str] = field(default_factory=set)
+    """What the run was warned of already."""
+
+    def run(self) -> None:
+        total = self.config.steps
+        assert total is not None
+        ends = epoch_ends(total, self.config.epochs)
+        self.recall_record(total)
+        self.finite = torch.tensor(True)
+        self.started = time.monotonic()
+        self.state.learner.train()
+        with (
+            listen() as stop,
+            TrainingProgress(f"{self.title}", total, self.state.step, self.quiet) as self.progress,
+        ):
+            while self.state.step < total:
+                step = step_at(self.state.step, total, self.config.epochs)
+                context = TrainerContext(self.state.learner, self.state.ema.shadow, self.batches, step)
+                if step.iteration in ends or step.iteration == 0:
+                    self.state.learner.method.on_epoch_start(context)  # plug-in 1
+                losses = self.one_step(step)
+                self.state.learner.method.after_step(context)
+                self.log(step, losses)
+                if self.state.step in ends:
+                    self.end_of_epoch(step)
+                if self.checkpoint_due(ends) or stop:
+                    self.save()
+                if stop.signal is not None and self.state.step < total:
+                    raise Interrupted(stop.signal, self.state.step)
+
+    def recall_record(self, total: int) -> None:
+        """Take up what the record says of the current epoch, so that a resumed run warns as an unbroken one would."""
+        epoch = step_at(self.state.step, total, self.config.epochs).epoch
+        for line in self.folder.read_metrics():
+            if line["kind"] == "warning":
+                self.warned.add(line["about"])
+            elif line["kind"] == "train" and line["epoch"] == epoch and "selected" in line["logs"]:
+                self.selected.append(line["logs"]["selected"])
+
+    def one_step(self, step: Step) -> Losses:
+        """Views, losses, gradients, optimiser, EMA."""
+        state = self.state
+        set_learning_rate(state.optimizer, learning_rate(self.optim, step.iteration, step.total))
+        losses = state.learner.losses(self.batches.at(step.iteration), step)  # plug-in 2
+        total = losses.total
+        state.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(total)
+        state.optimizer.step()
+        state.ema.update(state.learner)
+        # Kept as a tensor: asking for its value at every step would make the device wait.
+        self.finite = self.finite.to(total.device) & torch.isfinite(total.detach())
+        state.step += 1
+        return losses
+
+    def log(self, step: Step, losses: Losses) -> None:
+        """One line every ``log_every`` steps; stops the run when a loss was not finite."""
+        done = self.state.step
+        if done % self.config.log_every and done != step.total:
+            self.progress.advance(done)
+            return
+        terms = {name: term.item() for name, term in losses.terms.items()}
+        self.check_finite(terms)
+        logs = {name: value.item() for name, value in losses.logs.items()}
+        rate = learning_rate(self.optim, step.iteration, step.total)
+        line = {"kind": "train", "step": done, "epoch": step.epoch, "loss": terms, "logs": logs, "lr": rate}
+        self.folder.append_metrics(line | self.clock())
+        if "selected" in logs:
+            self.selected.append(logs["selected"])
+        self.progress.advance(done, terms | logs)
+
+    def check_finite(self, terms: dict[str, float]) -> None:
+        if bool(self.finite):
+            return
+        bad = [name for name, value in terms.items() if not np.isfinite(value)] or ["total"]
+        raise NonFiniteLoss(
+            f"The loss '{', '.join(bad)}' is no longer a finite number at step {self.state.step}; training stopped and "
+            f"the last good checkpoint is in {self.folder.checkpoints}. Start again with a lower optim.lr."
+        )
+
+    def end_of_epoch(self, step: Step) -> None:
+        metrics, predicted = self.evaluate(self.state.learner, self.state.ema.shadow)
+        line = {"kind": "eval", "step": self.state.step, "epoch": step.epoch, **metrics}
+        self.folder.append_metrics(line | self.clock())
+        if "accuracy" in metrics:
+            self.progress.say(f"{self.title}: step {self.state.step}, accuracy {metrics['accuracy']:.4f}")
+        if step.fraction >= health.GRACE:
+            self.warn("collapse", health.collapse(predicted, self.state.learner.method.info.num_classes))
+            mean_selected = float(np.mean(self.selected)) if self.selected else None
+            self.warn("selection", health.nothing_selected(mean_selected))
+        self.selected = []
+
+    def warn(self, about: str, message: str | None) -> None:
+        """Say and record a warning, once for each thing to be warned of."""
+        if message is None or about in self.warned:
+            return
+        self.warned.add(about)
+        self.folder.append_metrics({"kind": "warning", "step": self.state.step, "about": about, "message": message})
+        self.progress.say(f"warning: {message}")
+
+    def checkpoint_due(self, ends: frozenset[int]) -> bool:
+        every = self.config.checkpoint_every
+        return self.state.step in ends if every is None else self.state.step % every == 0
+
+    def save(self) -> None:
+        """Write a checkpoint, but never one that holds numbers that are not finite."""
+        for parameter in self.state.learner.parameters():
+            self.finite = self.finite & torch.isfinite(parameter.detach()).all()
+        self.check_finite({})
+        checkpoint.save(self.folder.checkpoints, self.state, self.config_hash, self.folder.metrics_size())
+
+    def clock(self) -> dict[str, float]:
+        return {"seconds": round(time.monotonic() - self.started, 3)}

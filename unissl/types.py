@@ -1,0 +1,175 @@
+"""The values that travel between the packages: frozen, almost without logic.
+
+The flow is one-way: ``ImageTable -> Split -> Batch -> Outputs -> Losses``, then ``Prediction``.
+No type from ``Split`` onwards has a field for the true labels of unlabelled images, so that a leak
+of truth into training is a type error and not a matter of discipline.
+
+Sizes used everywhere: B labelled batch, U unlabelled batch, C classes, D features, K anchors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+UNKNOWN = -1
+"""The label of an image whose class is not known."""
+
+Source = Literal["labelled", "unlabelled", "heldout"]
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """Images of one size with their labels: what every data source is turned into.
+
+    ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,)
+    with -1 for unknown. ``skipped`` lists ``(file, reason)`` of images that could not be read, and
+    ``files`` the origin of each row where there is one.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+    class_names: tuple[str, ...]
+    files: tuple[str, ...] | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != np.uint8:
+            raise ValueError("images must be uint8 of shape (N, H, W, channels)")
+        if self.labels.shape != (len(self.images),) or self.labels.dtype != np.int64:
+            raise ValueError("labels must be int64, one per image")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows of a table are labelled, with which class, and which rows are the unlabelled pool."""
+
+    labelled: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+    unlabelled: npt.NDArray[np.int64]
+    num_classes: int
+
+    @property
+    def labelled_counts(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in np.bincount(self.labels, minlength=self.num_classes))
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What a method knows at birth. Counts are those of the *given* labels only."""
+
+    num_classes: int
+    feat_dim: int
+    num_unlabelled: int
+    labelled_counts: tuple[int, ...]
+
+    def log_prior(self) -> Tensor:
+        """log pi_l, the log class shares of the labelled set, (C,)."""
+        counts = torch.tensor(self.labelled_counts, dtype=torch.float64)
+        return (counts / counts.sum()).log().to(torch.get_default_dtype())
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One batch that a method asks for in every step: its source, its views, its size.
+
+    The size is ``ratio`` times the configured batch size of the source (64 labelled, 448 unlabelled in the paper).
+    """
+
+    source: Source
+    views: tuple[str, ...]
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """The images of one stream in one step.
+
+    ``views[name]`` is float (n, channels, H, W), normalised; ``index`` is the position of each image in its
+    source; ``target`` is soft (n, C) and exists for labelled and held-out sources only.
+    """
+
+    views: Mapping[str, Tensor]
+    index: Tensor
+    target: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def truth(self) -> Tensor:
+        """The soft target, for streams that have one."""
+        if self.target is None:
+            raise ValueError("an unlabelled stream has no targets")
+        return self.target
+
+
+Batch = Mapping[str, StreamBatch]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where training stands: iteration 0..total-1, cut into epochs of equal length."""
+
+    iteration: int
+    total: int
+    epoch: int
+    epochs: int
+
+    @property
+    def fraction(self) -> float:
+        """Share of the budget that is used up before this step; phases of methods are given in it."""
+        return self.iteration / self.total
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a network says about a batch: primary logits (n, C), pooled feature (n, D), inner maps by name."""
+
+    logits: Tensor
+    feat: Tensor
+    taps: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def split(self, sizes: list[int]) -> list[Outputs]:
+        """Cut along the batch, the inverse of the concatenation that made the batch."""
+        logits, feats = torch.split(self.logits, sizes), torch.split(self.feat, sizes)
+        taps = {name: torch.split(tap, sizes) for name, tap in self.taps.items()}
+        return [
+            Outputs(logits[i], feats[i], {name: parts[i] for name, parts in taps.items()}) for i in range(len(sizes))
+        ]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Named, unweighted loss terms; their weights (1 where missing); detached scalars to log."""
+
+    terms: Mapping[str, Tensor]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    logs: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Tensor:
+        """The optimised sum, always derived from terms and weights."""
+        return torch.stack([self.weights.get(name, 1.0) * term for name, term in self.terms.items()]).sum()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a method says about images at test: logits (n, C), outlier score (n,) if it has one, features (n, D)."""
+
+    logits: Tensor
+    features: Tensor
+    outlier: Tensor | None = None
