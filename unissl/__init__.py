@@ -1,3 +1,17 @@
 """unissl: image classifiers from a handful of labels and many unlabelled images of unknown class mix."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unissl.runs import Run, RunConfig, build_config, resume, run
+
 __version__ = "0.1.0"
+__all__ = ["Run", "RunConfig", "__version__", "build_config", "resume", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when something needs it, so that the command line answers at once."""
+    if name in {"Run", "RunConfig", "build_config", "resume", "run"}:
+        return getattr(importlib.import_module("unissl.runs"), name)
+    raise AttributeError(f"module 'unissl' has no attribute {name!r}")

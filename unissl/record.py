@@ -17,10 +17,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 from unissl.errors import UserError
 
@@ -35,10 +40,13 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"The disk of {path} is full; free some space and go on with --resume.") from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise UserError(f"{path} cannot be written; choose another folder with --out.") from error
-        raise
+            raise UserError(
+                f"The disk is full at {path}; free some space and repeat the command, with --resume if a run had begun."
+            ) from error
+        if error.errno is None:
+            raise
+        reason = os.strerror(error.errno)
+        raise UserError(f"Cannot write {path} ({reason}); choose another place with --out.") from error
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -69,6 +77,22 @@ def write_text(path: Path, text: str) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
+    """A safetensors file; ``header`` is text that is kept beside the tensors."""
+    write_atomically(path, lambda draft: _write_tensors(draft, tensors, header))
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None) -> None:
+    ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        save_file(ready, path, metadata=header)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))  # the library wraps what the system said
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -110,12 +134,20 @@ class RunFolder:
     def refuse_if_taken(self) -> None:
         """Nothing that is already in a folder is ever overwritten."""
         if self.path.exists() and (not self.path.is_dir() or any(_visible(self.path))):
-            what = "already holds a run" if self.holds_run else "is not empty"
-            raise UserError(f"{self.path} {what}; choose another --out, or continue a run with --resume.")
+            if self.holds_run:
+                raise UserError(f"{self.path} already holds a run; choose another --out, or continue it with --resume.")
+            what = "is not empty" if self.path.is_dir() else "is a file"
+            raise UserError(f"{self.path} {what}; choose another --out.")
 
     def create(self) -> None:
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+
+    def remove_drafts(self) -> None:
+        """Clear away what a killed process was about to write."""
+        for folder in (self.path, self.checkpoints, self.plots):
+            for draft in folder.glob(".*.draft"):
+                draft.unlink(missing_ok=True)
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         with disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:

@@ -16,7 +16,7 @@ from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.inference import save_model
 from unissl.evaluate.metrics import score, three_ways
 from unissl.evaluate.predict import Predictions
-from unissl.record import RunFolder, write_atomically, write_json
+from unissl.record import RunFolder, disk_errors, write_atomically, write_json
 from unissl.report.charts import draw_all
 from unissl.train.learner import Learner
 from unissl.types import Split
@@ -29,16 +29,18 @@ def write_results(
     dataset: Dataset,
     split: Split,
     facts: Mapping[str, Any],
-    pool: Predictions,
+    pool: Predictions | None,
     test: Predictions | None,
     seconds: float,
 ) -> dict[str, Any]:
     """Write everything; the summary comes last, since its presence says that the run is finished."""
     parameters = write_model(folder, learner, shadow, dataset, facts)
-    write_pool_predictions(folder, dataset, split, pool)
+    if pool is not None:
+        write_pool_predictions(folder, dataset, split, pool)
     summary = summarise(folder, dataset, split, facts, pool, test)
     summary |= {"parameters": parameters, "seconds": round(seconds, 1)}
-    draw_all(folder.plots, summary, folder.read_metrics())
+    with disk_errors(folder.plots):
+        draw_all(folder.plots, summary, folder.read_metrics())
     write_json(folder.summary, summary)
     return summary
 
@@ -91,7 +93,7 @@ def summarise(
     dataset: Dataset,
     split: Split,
     facts: Mapping[str, Any],
-    pool: Predictions,
+    pool: Predictions | None,
     test: Predictions | None,
 ) -> dict[str, Any]:
     """Accuracy three ways with ``last`` as the headline, recalls, confusion matrix, and the state of the pool."""
@@ -104,11 +106,13 @@ def summarise(
         summary["accuracy"] = three_ways(curve)
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}
     summary["labelled"] = list(split.labelled_counts)
-    summary["pool"] = {
-        "images": len(split.unlabelled),
-        "mean_confidence": float(pool.confidence.mean()),
-        **pseudo_label_quality(dataset.train.labels[split.unlabelled], pool.classes, split.num_classes),
-    }
+    if pool is not None:
+        truth = dataset.train.labels[split.unlabelled]
+        summary["pool"] = {
+            "images": len(split.unlabelled),
+            "mean_confidence": float(pool.confidence.mean()),
+            **pseudo_label_quality(truth, pool.classes, split.num_classes),
+        }
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in dataset.train.skipped]
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary

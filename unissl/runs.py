@@ -35,7 +35,7 @@ from unissl.train.ema import Ema
 from unissl.train.learner import Learner
 from unissl.train.optim import OptimConfig, build_optimizer
 from unissl.train.trainer import TrainConfig, Trainer, step_at
-from unissl.types import DataInfo, Split
+from unissl.types import UNKNOWN, DataInfo, Split
 
 DEFAULT_STEPS = 2**18
 
@@ -52,7 +52,7 @@ class MachineConfig(Settings):
 class RunConfig(Settings):
     """Everything that decides a run."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     """Decides the split, the initial weights, the order of images and their views."""
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
@@ -76,9 +76,16 @@ class Run:
 
 def build_config(tree: Mapping[str, Any]) -> RunConfig:
     """Check a nested dictionary of differences from the defaults; the method's part by the method's own model."""
+    require_groups(tree)
     method = dict(tree.get("method", {}))
     chosen = get_method(str(method.setdefault("name", "sage")))
     return check(RunConfig, {**tree, "method": check(chosen.Config, method, where="method")})
+
+
+def require_groups(tree: Mapping[str, Any]) -> None:
+    for key, value in tree.items():
+        if key != "seed" and key in RunConfig.model_fields and not isinstance(value, Mapping):
+            raise UserError(f"Setting '{key}' is a group of settings; give one of them, as in --set {key}.NAME=VALUE.")
 
 
 def identity(config: RunConfig) -> str:
@@ -96,12 +103,26 @@ def run(config: RunConfig, out: Path | str, *, quiet: bool = False) -> Run:
     names = dataset.train.class_names
     split = make_split(dataset.train.labels, len(names), config.split, config.seed, names)
     state, batches = assemble(config, dataset, split, device)
+    next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before anything is written
     if config.train.steps is None:
         config = settle_steps(config, state, batches, dataset)
-    folder.create()
-    write_text(folder.config, to_toml(config))
-    write_split(split, folder.split)
+    begin(folder, config, split)
     return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
+    """Make the folder with its first two files, or leave nothing behind."""
+    was_there = folder.path.exists()
+    try:
+        folder.create()
+        write_text(folder.config, to_toml(config))
+        write_split(split, folder.split)
+    except UserError:
+        for path in (folder.split, folder.config):
+            path.unlink(missing_ok=True)
+        if folder.path.exists() and not was_there:
+            folder.path.rmdir()
+        raise
 
 
 def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) -> Run:
@@ -152,7 +173,7 @@ def carry_out(
     def predict(images: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64] | None = None) -> Predictions:
         return predict_rows(state.learner, state.ema.shadow, images, dataset, config, device, rows)
 
-    pool = predict(dataset.train.images, split.unlabelled)
+    pool = predict(dataset.train.images, split.unlabelled) if len(split.unlabelled) else None
     test = None if dataset.test is None else predict(dataset.test.images)
     summary = write_results(
         folder, state.learner, state.ema.shadow, dataset, split, config_facts(config), pool, test, seconds
@@ -164,9 +185,12 @@ def stored_config(folder: RunFolder, said: Tree) -> RunConfig:
     """The configuration a run folder was started with; what is said beside it must not change it."""
     if not folder.holds_run:
         raise UserError(f"{folder.path} holds no run to resume; leave out --resume to start one there.")
+    require_groups(said)
     stored = build_config(read_toml(folder.config))
-    again = build_config(merge(to_tree(stored), said))
-    changed = differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
+    method = said.get("method", {}).get("name", stored.method.name)
+    changed = [f"method.name: {stored.method.name} -> {method}"] if method != stored.method.name else []
+    again = stored if changed else build_config(merge(to_tree(stored), said))
+    changed += differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
     if changed:
         raise UserError(
             f"{folder.path} was started with another configuration ({changed[0]}); resume without changing it, "
@@ -199,15 +223,18 @@ def find_device(machine: MachineConfig) -> torch.device:
         torch.set_num_threads(machine.threads)
     try:
         device = torch.device(machine.device)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()  # the device "meta" exists but holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
     return device
 
 
 def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """Fill in what depends on the data: settings by number of classes, and whether mirror images make sense."""
+    """Fill in what depends on the data: settings by number of classes, whether mirror images make sense, and that
+    a table with images of unknown class is split as it is."""
     update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
+    if not config.split.model_fields_set and (dataset.train.labels == UNKNOWN).any():
+        update["split"] = config.split.model_copy(update={"profile": "given"})
     if "flip" not in config.augment.model_fields_set:
         update["augment"] = config.augment.model_copy(update={"flip": dataset.flip})
     if config.train.steps is None and config.train.minutes is None:
@@ -223,13 +250,18 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
     net = build(config.net.name, num_classes, channels, bn_momentum=config.net.bn_momentum)
     method_class = get_method(config.method.name)
     net.wanted_taps = method_class.taps
+    streams = method_class.streams(config.method)
+    if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
+        raise UserError(
+            f"There is no unlabelled image for {config.method.name} to learn from; add some or use --method labels-only."
+        )
     info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
     batches = Batches(
         dataset.train.images,
         pools(split),
-        method_class.streams(config.method),
+        streams,
         config.batch,
         config.augment,
         dataset.mean,
@@ -270,6 +302,7 @@ def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset
 
 def take_up(folder: RunFolder, state: TrainState, config_hash: str) -> None:
     """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
+    folder.remove_drafts()
     found = checkpoint.list_checkpoints(folder.checkpoints)
     size = checkpoint.restore(found[-1], state, config_hash)["metrics_size"] if found else 0
     folder.cut_metrics(size)

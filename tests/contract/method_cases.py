@@ -41,7 +41,9 @@ def make_batches(config: MethodConfig, split: Split, channels: int = 1, seed: in
     )
 
 
-def make_state(config: MethodConfig, split: Split, channels: int = 1, seed: int = 0, net: str = "wrn-10-1") -> TrainState:
+def make_state(
+    config: MethodConfig, split: Split, channels: int = 1, seed: int = 0, net: str = "wrn-10-1"
+) -> TrainState:
     torch.manual_seed(seed)
     method_class = get_method(config.name)
     network = build(net, split.num_classes, channels)

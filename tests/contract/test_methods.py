@@ -142,7 +142,9 @@ def test_works_in_double_precision(case: str) -> None:
     split, config = make_split(4), config_of(case)
     state = make_state(config, split)
     advance(state, make_batches(config, split), 2)
-    assert {value.dtype for value in state.learner.state_dict().values() if value.is_floating_point()} == {torch.float64}
+    assert {value.dtype for value in state.learner.state_dict().values() if value.is_floating_point()} == {
+        torch.float64
+    }
 
 
 @pytest.mark.parametrize("case", CASES)

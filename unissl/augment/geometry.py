@@ -75,12 +75,30 @@ def _matrix(like: Tensor, **entries: Tensor) -> Tensor:
     return torch.stack([entries.get(name, torch.full_like(like, value)) for name, value in identity.items()], 1)
 
 
-def warp(planes: Tensor, matrix: Tensor) -> Tensor:
-    """Planes (n, C, H, W), each image through its own affine map, float64 (n, 6) on the CPU; black outside."""
+def source_terms(matrix: Tensor, height: int, width: int) -> Tensor:
+    """Where pixels come from, in 16.16, int32 (n, 2 (W + H)), by affine maps float64 (n, 6), all on the CPU.
+
+    Side by side: source x by column (W) and by row (H), source y by column (W) and by row (H). Pillow has two
+    ways: pure scalings step through the image in float64, all else in fixed point.
+    """
+    a, b, c, d, e, f = matrix.unsqueeze(2).unbind(1)  # (n, 1) each
+    column, row = torch.arange(width), torch.arange(height)
+    x_column = _fixed(c + a * 0.5 + b * 0.5) + _fixed(a) * column
+    y_column = _fixed(f + d * 0.5 + e * 0.5) + _fixed(d) * column
+    fixed = [x_column, _fixed(b) * row, y_column, _fixed(e) * row]
+    x, y = _stepped(c + a * 0.5, a, width), _stepped(f + e * 0.5, e, height)
+    stepped = [x, torch.zeros_like(y), torch.zeros_like(x), y]
+    scaling = (b == 0) & (d == 0)
+    return torch.where(scaling, torch.cat(stepped, 1), torch.cat(fixed, 1)).to(torch.int32)
+
+
+def warp(planes: Tensor, sources: Tensor) -> Tensor:
+    """Planes (n, C, H, W), each image from its own ``source_terms``; black where the source lies outside."""
     n, channels, height, width = planes.shape
-    x_column, x_row, y_column, y_row = (term.to(planes.device) for term in _source_terms(matrix, height, width))
-    x = (x_column.unsqueeze(1) + x_row.unsqueeze(2)).bitwise_right_shift_(16)  # (n, H, W)
-    y = (y_column.unsqueeze(1) + y_row.unsqueeze(2)).bitwise_right_shift_(16)
+    # The terms as (n, 1, W) or (n, H, 1), so that their sums are (n, H, W).
+    terms = sources.to(planes.device).split([width, height, width, height], dim=1)  # type: ignore[no-untyped-call]
+    x = (terms[0].unsqueeze(1) + terms[1].unsqueeze(2)).bitwise_right_shift_(16)
+    y = (terms[2].unsqueeze(1) + terms[3].unsqueeze(2)).bitwise_right_shift_(16)
     # A black frame of one pixel catches everything outside, which is cheaper than masks.
     framed = pad(planes, (1, 1, 1, 1))
     pixel = y.clamp_(-1, height).mul_(width + 2).add_(x.clamp_(-1, width))
@@ -88,25 +106,6 @@ def warp(planes: Tensor, matrix: Tensor) -> Tensor:
     corner = torch.arange(width + 3, width + 3 + n * channels * size, size, dtype=torch.int32, device=planes.device)
     position = pixel.view(n, 1, height * width) + corner.view(n, channels, 1)
     return framed.flatten().index_select(0, position.flatten()).view_as(planes)
-
-
-def _source_terms(matrix: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Source x by column (n, W) and by row (n, H), source y by column and by row: int32 in 16.16.
-
-    Pillow has two ways: pure scalings step through the image in float64, all else in fixed point.
-    """
-    a, b, c, d, e, f = matrix.unsqueeze(2).unbind(1)  # (n, 1) each
-    column, row = torch.arange(width), torch.arange(height)
-    x_column = _fixed(c + a * 0.5 + b * 0.5) + _fixed(a) * column
-    y_column = _fixed(f + d * 0.5 + e * 0.5) + _fixed(d) * column
-    x_row, y_row = _fixed(b) * row, _fixed(e) * row
-
-    scaling = (b == 0) & (d == 0)
-    zero = torch.zeros((), dtype=torch.int64)
-    x_column = torch.where(scaling, _stepped(c + a * 0.5, a, width), x_column)
-    y_row = torch.where(scaling, _stepped(f + e * 0.5, e, height), y_row)
-    x_row, y_column = torch.where(scaling, zero, x_row), torch.where(scaling, zero, y_column)
-    return x_column.to(torch.int32), x_row.to(torch.int32), y_column.to(torch.int32), y_row.to(torch.int32)
 
 
 def _fixed(value: Tensor) -> Tensor:

@@ -64,24 +64,35 @@ def choose(draws: Tensor, geometry_scale: float) -> tuple[Tensor, Tensor]:
 
 def randaugment(planes: Tensor, choice: Tensor, magnitudes: Tensor) -> Tensor:
     """Planes uint8 (n, C, H, W), each image through its own operations, slot after slot (see ``choose``)."""
-    for of_slot, magnitudes_of_slot in zip(choice.unbind(1), magnitudes.unbind(1), strict=True):
-        order = of_slot.argsort()
+    sources = _affine_sources(choice, magnitudes, planes.shape[2], planes.shape[3])
+    for slot in range(choice.shape[1]):
+        order = choice[:, slot].argsort()
+        sizes = choice[:, slot].bincount(minlength=len(OPERATIONS)).tolist()
         planes = planes.index_select(0, order.to(planes.device))
-        planes = _apply_sorted(planes, of_slot.bincount(minlength=len(OPERATIONS)).tolist(), magnitudes_of_slot[order])
+        planes = _apply_sorted(planes, sizes, magnitudes[order, slot], sources[order, slot])
         planes = planes.index_select(0, order.argsort().to(planes.device))
     return planes
 
 
-def _apply_sorted(planes: Tensor, sizes: list[int], magnitudes: Tensor) -> Tensor:
-    """One operation per image; the first ``sizes[0]`` images take the first operation, and so on."""
-    height, width = planes.shape[2:]
-    done, matrices, start = [], [], 0
-    for operation, size in zip(OPERATIONS, sizes, strict=True):
-        members = slice(start, start + size)
+def _affine_sources(choice: Tensor, magnitudes: Tensor, height: int, width: int) -> Tensor:
+    """What ``warp`` needs, (n, slots, 2 (W + H)): for all slots at once, since small steps cost by their number."""
+    matrices = torch.zeros(*choice.shape, 6, dtype=magnitudes.dtype)
+    for number, operation in enumerate(OPERATIONS):
         if operation.matrix:
-            matrices.append(operation.matrix(magnitudes[members], height, width))
-        elif operation.change and size:
+            where = choice == number
+            matrices[where] = operation.matrix(magnitudes[where], height, width)
+    affine = torch.tensor([operation.matrix is not None for operation in OPERATIONS])[choice]
+    sources = torch.zeros(*choice.shape, 2 * (width + height), dtype=torch.int32)
+    sources[affine] = geometry.source_terms(matrices[affine], height, width)
+    return sources
+
+
+def _apply_sorted(planes: Tensor, sizes: list[int], magnitudes: Tensor, sources: Tensor) -> Tensor:
+    """One operation per image; the first ``sizes[0]`` images take the first operation, and so on."""
+    done, start = [], 0
+    for operation, size in zip(OPERATIONS, sizes, strict=True):
+        if operation.change and size:
+            members = slice(start, start + size)
             done.append(operation.change(planes[members], magnitudes[members]))
-        start += size
-    matrix = torch.cat(matrices)
-    return torch.cat([*done, geometry.warp(planes[len(planes) - len(matrix) :], matrix)])
+            start += size
+    return torch.cat([*done, geometry.warp(planes[start:], sources[start:])])

@@ -35,6 +35,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     from unissl.config import merge
     from unissl.recipes import get_recipe
     from unissl.record import RunFolder, write_json
+    from unissl.report.charts import comparison, save
     from unissl.runs import build_config, resume, run
 
     console = Console(highlight=False)
@@ -57,7 +58,8 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     console.print(f"The unlabelled pool was worth {100 * gain:+.1f} points to SAGE.")
     short = {name: {"last": s["accuracy"]["last"], "seconds": s["seconds"]} for name, s in results.items()}
     write_json(out / "summary.json", {"methods": short})
-    console.print(f"Summary: {out / 'summary.json'}", soft_wrap=True)
+    save(comparison(results), out / "comparison")
+    console.print(f"Summary: {out / 'summary.json'}; picture: {out / 'comparison.png'}", soft_wrap=True)
     for name in METHODS:
         folder = RunFolder(out / name)
         console.print(f"{name}: {folder.path}/ (model.safetensors, predictions.parquet, plots/)", soft_wrap=True)

@@ -24,24 +24,25 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
 
     prepare_process()
     from unissl.config import read_toml
-    from unissl.data import load
+    from unissl.data import load, load_test
     from unissl.errors import UserError
     from unissl.evaluate.inference import load_model
     from unissl.evaluate.metrics import score
     from unissl.record import RunFolder
     from unissl.runs import build_config
+    from unissl.types import ImageTable
 
     folder = RunFolder(run)
     model = load_model(folder)
-    settings = build_config(read_toml(folder.config)).data
     if test is not None:
-        settings = settings.model_copy(update={"test": str(test)})
-    table_of_images = load(settings).test
-    if table_of_images is None:
+        images: ImageTable | None = load_test(test, model.class_names, model.size[0], model.channels)
+    else:
+        images = load(build_config(read_toml(folder.config)).data).test
+    if images is None:
         raise UserError("The run has no test images; name some with --test.")
-    predicted = model.predict(table_of_images.images).classes
-    scores = score(table_of_images.labels, predicted, len(model.class_names))
-    print(f"{len(table_of_images)} images: accuracy {scores['accuracy']:.4f}, ", end="")
+    predicted = model.predict(images.images).classes
+    scores = score(images.labels, predicted, len(model.class_names))
+    print(f"{len(images)} images: accuracy {scores['accuracy']:.4f}, ", end="")
     print(f"balanced {scores['balanced_accuracy']:.4f}")
     table = Table("class", "recall")
     for name, recall in zip(model.class_names, scores["per_class_recall"], strict=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from unissl.config import Tree, merge, parse_overrides, read_toml
 from unissl.errors import UserError
+
+if TYPE_CHECKING:  # brings pydantic, which --help can do without
+    from unissl.config import Tree
 
 
 @Parameter(name="*")
@@ -77,12 +79,20 @@ def given(tree: Tree) -> Tree:
 
 def said(flags: Tree, config: Path | None, overrides: tuple[str, ...]) -> Tree:
     """Config file, then flags, then ``--set``: the later wins."""
+    from unissl.config import merge, parse_overrides, read_toml
+
     return merge({} if config is None else read_toml(config), flags, parse_overrides(overrides))
 
 
 def with_recipe(tree: Tree, recipe: str | None) -> Tree:
     """Lay what was said over a recipe: the one named, or the one that suits the data."""
+    from unissl.config import merge
     from unissl.recipes import default_recipe, get_recipe
 
-    name = recipe or default_recipe(str(tree.get("data", {}).get("name", "digits")))
-    return merge(get_recipe(name), tree)
+    data = tree.get("data", {})
+    name = recipe or default_recipe(str(data.get("name", "digits")) if isinstance(data, dict) else "")
+    base = get_recipe(name)
+    budget = tree.get("train", {})
+    if isinstance(budget, dict) and "minutes" in budget and "steps" not in budget:
+        base.get("train", {}).pop("steps", None)  # a budget in minutes replaces the recipe's in steps
+    return merge(base, tree)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+from unissl.errors import UserError
+
+if TYPE_CHECKING:
+    from unissl.evaluate.inference import Model
 
 CHUNK = 1024
 """Files decoded at a time, so that memory does not grow with their number."""
@@ -28,41 +31,56 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
         CSV file to write; by default the terminal. An existing one is not overwritten.
     """
     from unissl.cli.machine import prepare_process
-    from unissl.errors import UserError
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     prepare_process()
-    from unissl.data import list_images, read_images
     from unissl.evaluate.inference import load_model
-    from unissl.record import RunFolder
+    from unissl.record import RunFolder, write_atomically
 
     model = load_model(RunFolder(run))
-    files = [file for path in images for file in list_images(path)]
+    files = [file for path in images for file in find_images(path)]
+    if out is None:
+        write_predictions(model, files, sys.stdout)
+        return
+
+    def write(draft: Path) -> None:
+        with draft.open("w", encoding="utf-8", newline="") as handle:
+            write_predictions(model, files, handle)
+
+    write_atomically(out, write)
+
+
+def find_images(path: Path) -> list[Path]:
+    """The file itself, or every image below the folder."""
+    from unissl.data import list_images
+
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UserError(f"There is no file or folder {path}; check the path.")
+    found = [path / name for name in list_images(path)]
+    if not found:
+        raise UserError(f"The folder {path} holds no images; name one that does.")
+    return found
+
+
+def write_predictions(model: Model, files: list[Path], handle: TextIO) -> None:
+    """One line per image that can be read; the others are named on stderr."""
+    from unissl.data import read_images
+
+    writer = csv.writer(handle)
+    writer.writerow(["file", "class", "confidence", "margin"])
     skipped: list[tuple[str, str]] = []
-    with _destination(out) as handle:
-        writer = csv.writer(handle)
-        writer.writerow(["file", "class", "confidence", "margin"])
-        for start in range(0, len(files), CHUNK):
-            pixels, kept, bad = read_images(files[start : start + CHUNK], model.size[0], model.channels)
-            skipped += bad
-            if not kept:
-                continue
-            made = model.predict(pixels)
-            for file, index, confidence, margin in zip(kept, made.classes, made.confidence, made.margin, strict=True):
-                writer.writerow([file, model.class_names[index], f"{confidence:.4f}", f"{margin:.4f}"])
+    for start in range(0, len(files), CHUNK):
+        pixels, kept, bad = read_images(files[start : start + CHUNK], model.size[0], model.channels)
+        skipped += bad
+        if not kept:
+            continue
+        made = model.predict(pixels)
+        for file, index, confidence, margin in zip(kept, made.classes, made.confidence, made.margin, strict=True):
+            writer.writerow([file, model.class_names[index], f"{confidence:.4f}", f"{margin:.4f}"])
     for file, reason in skipped:
         print(f"skipped {file}: {reason}", file=sys.stderr)
-    if files and len(skipped) == len(files):
+    if len(skipped) == len(files):
         raise UserError("None of the images could be read; give files that Pillow can open.")
-
-
-@contextmanager
-def _destination(out: Path | None) -> Iterator[TextIO]:
-    if out is None:
-        yield sys.stdout
-        return
-    from unissl.record import disk_errors
-
-    with disk_errors(out), out.open("w", encoding="utf-8", newline="") as handle:
-        yield handle

@@ -5,5 +5,16 @@ from unissl.data.catalogue import DatasetCard, known, load
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.decode import read_images
 from unissl.data.layout import list_images
+from unissl.data.testing import load_test
 
-__all__ = ["DataConfig", "Dataset", "DatasetCard", "from_arrays", "known", "list_images", "load", "read_images"]
+__all__ = [
+    "DataConfig",
+    "Dataset",
+    "DatasetCard",
+    "from_arrays",
+    "known",
+    "list_images",
+    "load",
+    "load_test",
+    "read_images",
+]

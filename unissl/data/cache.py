@@ -101,7 +101,9 @@ def cached(kind: str, sources: Sequence[str | Path], settings: Mapping[str, Any]
         entry = _open(final)  # another process may have built it while this one waited
         if entry is None:
             _remove_abandoned(final.parent)
-            hashes = {str(path): _sha256(path) for path in sources} if len(sources) <= FEW_SOURCES else {}
+            hashes = {}
+            if len(sources) <= FEW_SOURCES:  # of those that can be read: a pool may hold others
+                hashes = {str(path): _sha256(path) for path in sources if os.access(path, os.R_OK)}
             _build(final, {"kind": kind, "settings": settings, "source_sha256": hashes}, build)
             entry = _open(final)
     if entry is None:
@@ -186,9 +188,10 @@ def _file_errors_explained(folder: Path) -> Iterator[None]:
             raise UserError(
                 f"The image cache {folder} cannot be written ({error.strerror}); set $UNISSL_CACHE to another one."
             ) from error
-        if error.filename is not None:
+        if error.errno is not None:
             raise UserError(
-                f"{error.filename} cannot be read ({error.strerror}); check that it exists and its permissions."
+                f"{error.filename or 'A data file'} cannot be read ({error.strerror}); check that it exists and that"
+                " you may read it."
             ) from error
         raise
 

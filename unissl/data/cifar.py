@@ -7,6 +7,7 @@ the handful of things that such a batch is made of.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import pickle
 import tarfile
 import zlib
@@ -173,8 +174,8 @@ def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
                 file = archive.extractfile(member) if member.isfile() and name in names else None
                 if file is not None:
                     contents[name] = read_batch(file, f"{name} in {place}")
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise UserError(f"{place} is not an intact tar.gz archive ({error}); get it anew.") from None
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"{place} is not an intact tar.gz archive; get it anew.") from None
     missing = [name for name in names if name not in contents]
     if missing:
         raise UserError(f"{place} holds no {', '.join(missing)}, so it is not the official archive; get it anew.")
@@ -185,8 +186,6 @@ def read_batch(file: IO[bytes], name: str) -> Any:
     """What is pickled in a batch; refuses everything but plain values and numpy arrays."""
     try:
         return _BatchUnpickler(file, encoding="bytes").load()
-    except UserError:
-        raise
     except _Forbidden as error:
         raise UserError(f"{name} refers to {error}, as no official batch does; it was not read, delete it.") from None
     except Exception as error:  # a damaged pickle raises nearly every type there is

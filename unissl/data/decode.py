@@ -6,8 +6,7 @@ What is decided here, once for all sources:
 - transparent pixels are shown on white, as on paper: logos and scans are mostly dark;
 - 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
   below 1, otherwise as 0..255;
-- the largest centred square is scaled to ``size`` x ``size`` (bilinear), the same as bringing the shorter side to
-  ``size`` and cropping the centre;
+- the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square;
 - an image of more than 100 megapixels is refused on sight of its header.
 """
 
@@ -62,7 +61,7 @@ def image_size(source: Encoded) -> tuple[int, int]:
 
 
 def fit_square(image: Image.Image, size: int) -> Image.Image:
-    """The largest centred square, scaled to ``size``; exactly the pixels themselves where nothing is to be scaled."""
+    """Shorter side to ``size``, centre cropped; exactly the pixels themselves where nothing is to be scaled."""
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))

@@ -37,8 +37,12 @@ def load_folder(config: DataConfig) -> Dataset:
     train = _table(root, layout, entry)
     test = None
     if test_root is not None and test_layout is not None:
-        test = _table(test_root, test_layout, _entry(test_root, test_layout, size, train.images.shape[3]))
+        test = folder_table(test_root, test_layout, size, train.images.shape[3])
     return Dataset("folder", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
+
+
+def folder_table(root: Path, layout: Layout, size: int, channels: int) -> ImageTable:
+    return _table(root, layout, _entry(root, layout, size, channels))
 
 
 def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def load_parquet(config: DataConfig) -> Dataset:
     if test_part is not None:
         test = _table(_entry(test_part, train.images.shape[1], train.images.shape[3]))
     return Dataset("parquet", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
+
+
+def parquet_test_table(place: Path, class_names: tuple[str, ...], size: int, channels: int) -> ImageTable:
+    """Labelled images of the given classes."""
+    parts = _parts(place)
+    return _table(_entry(_Part(parts.test or parts.train, None, class_names), size, channels))
 
 
 def find_parquet(place: Path) -> Parts | None:
@@ -172,10 +179,8 @@ class _Columns:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        try:
+        with _intact(path):
             file = pq.ParquetFile(path)
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path} is not an intact parquet file ({error}); get it anew.") from None
         schema = file.schema_arrow
         image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
         label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
@@ -189,14 +194,27 @@ class _Columns:
         return cls(path, file, image, label, _class_names(schema.metadata or {}, label))
 
     def labels(self) -> npt.NDArray[np.int64]:
-        column = self.file.read(columns=[self.label]).column(self.label)
+        with _intact(self.path):
+            column = self.file.read(columns=[self.label]).column(self.label)
         return np.asarray(column.fill_null(UNKNOWN).to_numpy(), dtype=np.int64)
 
     def images(self) -> Iterator[bytes]:
         """The bytes of each image in turn; a row without any yields none, which no decoder takes for an image."""
-        for batch in self.file.iter_batches(batch_size=READ_ROWS, columns=[f"{self.image}.bytes"]):
-            for value in batch.column(0).field("bytes"):
-                yield value.as_py() or b""
+        with _intact(self.path):
+            for batch in self.file.iter_batches(batch_size=READ_ROWS, columns=[f"{self.image}.bytes"]):
+                for value in batch.column(0).field("bytes"):
+                    yield value.as_py() or b""
+
+
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"{path} is not an intact parquet file ({reason}); get it anew.") from None
 
 
 def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions, predict_images
 from unissl.nets import build, channels_last
-from unissl.record import RunFolder, read_json, write_atomically, write_json
+from unissl.record import RunFolder, read_json, write_json, write_tensors
 
 FORMAT = "unissl-model-1"
 
@@ -35,8 +35,7 @@ class Model:
 
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
-    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    write_atomically(folder.model, lambda draft: save_file(tensors, draft))
+    write_tensors(folder.model, weights)
     write_json(folder.manifest, {"format": FORMAT, **manifest})
 
 

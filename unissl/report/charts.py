@@ -20,16 +20,20 @@ Metrics = Sequence[Mapping[str, Any]]
 def draw_all(folder: Path, summary: Mapping[str, Any], metrics: Metrics) -> list[Path]:
     """Every picture the run has data for, as SVG and PNG."""
     folder.mkdir(exist_ok=True)
-    figures = {"pseudo_labels": pseudo_label_histogram(summary), "learning_curves": learning_curves(metrics)}
+    figures = {"learning_curves": learning_curves(metrics)}
+    if "pool" in summary:
+        figures["pseudo_labels"] = pseudo_label_histogram(summary)
     if "confusion_matrix" in summary:
         figures["confusion_matrix"] = confusion(summary)
-    written = []
-    with matplotlib.rc_context({"svg.hashsalt": "unissl"}):  # the same run draws the same bytes
-        for name, figure in figures.items():
-            for kind in ("svg", "png"):
-                path = folder / f"{name}.{kind}"
-                figure.savefig(path, dpi=120, metadata={"Date": None} if kind == "svg" else None)
-                written.append(path)
+    return [path for name, figure in figures.items() for path in save(figure, folder / name)]
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write a picture as ``path``.svg and ``path``.png; the same picture gives the same bytes."""
+    written = [path.with_suffix(".svg"), path.with_suffix(".png")]
+    with matplotlib.rc_context({"svg.hashsalt": "unissl"}):
+        figure.savefig(written[0], metadata={"Date": None})
+        figure.savefig(written[1], dpi=120)
     return written
 
 
@@ -43,8 +47,28 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list
 
 def pseudo_label_histogram(summary: Mapping[str, Any]) -> Figure:
     """Predicted classes of the pool; right and wrong ones stacked, with the truth as a line, where it is known."""
-    pool, names = summary["pool"], summary["class_names"]
-    figure, (ax,) = _figure(max(5.0, 0.45 * len(names) + 2), 3.6)
+    figure, (ax,) = _figure(max(5.0, 0.45 * len(summary["class_names"]) + 2), 3.6)
+    _draw_pool(ax, summary["pool"], summary["class_names"])
+    return figure
+
+
+def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Test accuracy of several methods, and what the last one makes of the pool."""
+    figure, (left, right) = _figure(10, 3.6, columns=2)
+    accuracies = [summary["accuracy"]["last"] for summary in summaries.values()]
+    bars = left.barh(list(summaries), accuracies, color=[BLUE] * (len(summaries) - 1) + [ORANGE])
+    left.bar_label(bars, [f" {accuracy:.1%}" for accuracy in accuracies])
+    left.set_xlim(0, 1.12)
+    left.set_xticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
+    left.invert_yaxis()
+    left.set_title("Test accuracy")
+    name, summary = list(summaries.items())[-1]
+    _draw_pool(right, summary["pool"], summary["class_names"])
+    right.set_title(f"{name}: {right.get_title()[0].lower()}{right.get_title()[1:]}")
+    return figure
+
+
+def _draw_pool(ax: Axes, pool: Mapping[str, Any], names: Sequence[str]) -> None:
     x = np.arange(len(names))
     if pool["truth_known"]:
         ax.bar(x, pool["true_positives"], color=BLUE, label="right")
@@ -57,7 +81,6 @@ def pseudo_label_histogram(summary: Mapping[str, Any]) -> Figure:
         ax.set_title("Classes given to the pool (its truth is not known)")
     _name_classes(ax, names)
     ax.set_ylabel("images")
-    return figure
 
 
 def learning_curves(metrics: Metrics) -> Figure:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from unissl.errors import UserError
+from unissl.record import write_text
 from unissl.types import Split
 
 FORMAT = "unissl-split"
@@ -25,10 +26,7 @@ def write_split(split: Split, path: Path) -> None:
     tree: dict[str, Any] = {"format": FORMAT, "version": VERSION, "num_classes": split.num_classes}
     tree |= {key: getattr(split, key).tolist() for key in ROW_LISTS}
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in tree.items()]
-    try:
-        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"Cannot write the split to {path} ({error.strerror}); choose another place.") from None
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_split(path: Path, num_rows: int | None = None) -> Split:

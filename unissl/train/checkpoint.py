@@ -20,11 +20,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from unissl.errors import UserError
-from unissl.record import disk_errors, write_atomically
+from unissl.record import disk_errors, write_tensors
 from unissl.train.ema import Ema
 from unissl.train.learner import Learner
 
@@ -57,21 +56,10 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.safetensors"
-    header = {"unissl": json.dumps(meta)}
-    write_atomically(path, lambda draft: _save_file(tensors, draft, header))
+    write_tensors(path, tensors, {"unissl": json.dumps(meta)})
     for old in list_checkpoints(folder)[:-KEEP]:
         old.unlink()
     return path
-
-
-def _save_file(tensors: Mapping[str, Tensor], path: Path, header: dict[str, str]) -> None:
-    try:
-        save_file(dict(tensors), path, metadata=header)
-    except SafetensorError as error:
-        # The library wraps the system's error; "No space left" is the only one a user meets.
-        if "No space left" in str(error) or "os error 28" in str(error):
-            raise OSError(28, "No space left on device") from error
-        raise
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -38,8 +38,8 @@ def listen() -> Iterator[StopRequest]:
 
     before: dict[int, Any] = {}
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
+        for caught in (signal.SIGINT, signal.SIGTERM):
+            before[caught] = signal.signal(caught, note)
     except ValueError:
         pass  # Signals belong to the main thread; a library user in another thread keeps theirs.
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def make_pictures(count: int, height: int, width: int, channels: int, seed: int 
     shape = (height, width, channels)
     y, x = np.mgrid[0:height, 0:width]
 
-    def picture(kind: int) -> np.ndarray:
+    def picture(kind: int) -> Any:
         if kind == 0:
             return rng.integers(0, 256, shape)
         if kind == 1:
@@ -59,7 +60,7 @@ def make_pictures(count: int, height: int, width: int, channels: int, seed: int 
             return rng.integers(low, low + rng.integers(1, 56), shape)
         if kind == 2:
             waves = [np.sin(x * rng.uniform(0, 0.5) + y * rng.uniform(0, 0.5)) for _ in range(channels)]
-            return np.asarray(127.5 + 127.5 * np.stack(waves, 2))
+            return 127.5 + 127.5 * np.stack(waves, 2)
         if kind == 3:
             return np.broadcast_to(rng.integers(0, 256, channels), shape)
         if kind == 4:

@@ -207,7 +207,7 @@ def test_names() -> None:
 
 def test_wrong_input_is_refused(pictures: Pictures) -> None:
     images, config = pictures(4, 8, 8, 3), AugmentConfig()
-    with pytest.raises(UserError, match="below the images. side of 8 pixels"):
+    with pytest.raises(UserError, match="side of 8 pixels"):
         make_view("weak", images, AugmentConfig(pad=8), seed=0, step=0, stream="a")
     with pytest.raises(ValueError, match="one place in the global batch per image"):
         make_view("weak", images, config, seed=0, step=0, stream="a", positions=slice(2, 5))

@@ -1,0 +1,117 @@
+"""Train several methods over several seeds under one recipe and print the table that stands in docs/results.md.
+
+    python benchmarks/compare.py --recipe digits --seeds 0-4 --out runs/compare-digits
+    python benchmarks/compare.py --data cifar10 --root DATA --seeds 0-2 --minutes 4 --out runs/compare-cifar10
+
+Finished runs in --out are not repeated, cut-off ones continue. With --jobs 2 two runs go side by side, one thread
+each. The figures are those of the last checkpoint; nothing is chosen on the test images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import multiprocessing
+import os
+import platform
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from unissl.config import Tree, merge, parse_overrides
+from unissl.record import RunFolder
+
+
+def one_run(tree: Tree, out: Path) -> dict[str, Any]:
+    """Start, continue or just read one run."""
+    from unissl.cli.machine import prepare_process
+
+    prepare_process()
+    from unissl import build_config, resume, run
+
+    if RunFolder(out).holds_run:
+        return resume(out, quiet=True).summary
+    return run(build_config(tree), out, quiet=True).summary
+
+
+def seeds(text: str) -> list[int]:
+    """``0-4`` or ``0,2,5``."""
+    if "-" in text:
+        first, last = text.split("-")
+        return list(range(int(first), int(last) + 1))
+    return [int(part) for part in text.split(",")]
+
+
+def interval(values: np.ndarray[Any, Any]) -> str:
+    """Mean and 95 % interval by Student's t."""
+    mean = values.mean()
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
+
+
+def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]) -> None:
+    accuracies = {
+        method: np.array([100 * by_seed[seed]["accuracy"]["last"] for seed in chosen])
+        for method, by_seed in results.items()
+    }
+    print("| method | " + " | ".join(f"seed {seed}" for seed in chosen) + " | mean | sd | steps | seconds |")
+    print("|---" * (len(chosen) + 5) + "|")
+    for method, values in accuracies.items():
+        cells = " | ".join(f"{value:.1f}" for value in values)
+        by_seed = results[method].values()
+        steps = sorted({summary["steps"] for summary in by_seed})
+        shown = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
+        seconds = np.mean([summary["seconds"] for summary in by_seed])
+        print(f"| {method} | {cells} | {values.mean():.1f} | {values.std(ddof=1):.1f} | {shown} | {seconds:.0f} |")
+    print()
+    for one, other in itertools.combinations(accuracies, 2):
+        print(f"- {other} minus {one}, paired over seeds: {interval(accuracies[other] - accuracies[one])} points")
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe")
+    parser.add_argument("--data")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--methods", default="labels-only,fixmatch,sage")
+    parser.add_argument("--seeds", type=seeds, default=[0, 1, 2])
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+
+    from unissl.cli.options import given, with_recipe
+
+    data = {"name": arguments.data, "root": arguments.root and arguments.root.resolve()}
+    said = given({"data": data, "train": {"minutes": arguments.minutes}, "machine": {"threads": 1}})
+    base = with_recipe(merge(said, parse_overrides(arguments.set)), arguments.recipe)
+    methods = arguments.methods.split(",")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        futures = {
+            (method, seed): pool.submit(
+                one_run, merge(base, {"method": {"name": method}, "seed": seed}), arguments.out / f"{method}-{seed}"
+            )
+            for seed in arguments.seeds
+            for method in methods
+        }
+        results = {method: {seed: futures[method, seed].result() for seed in arguments.seeds} for method in methods}
+    print_table(results, arguments.seeds)
+    print(f"\n{cpu_name()}, {os.cpu_count()} cores, {datetime.date.today().isoformat()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""A folder of images in each of its layouts, and everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from unissl.data import DataConfig, Dataset, list_images, load, store
+from unissl.errors import UserError
+
+
+def put(path: Path, value: int = 0, mode: str = "RGB") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    colour: Any = (value, 255 - value, 7) if mode == "RGB" else value
+    Image.new(mode, (40, 36), colour).save(path)
+    return path
+
+
+def folder(root: Path, **settings: Any) -> Dataset:
+    return load(DataConfig(name="folder", root=str(root), **settings))
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Two labelled cats, one dog, two unlabelled images."""
+    root = tmp_path / "pets"
+    put(root / "cat" / "b.png", 10)
+    put(root / "cat" / "deep" / "er" / "a.png", 20)
+    put(root / "dog" / "c.bmp", 30)
+    put(root / "unlabeled" / "x.png", 40)
+    put(root / "unlabeled" / "more" / "y.png", 50)
+    return root
+
+
+def test_class_folders_and_pool(pets: Path) -> None:
+    dataset = folder(pets)
+    train = dataset.train
+    assert train.files == (
+        "cat/b.png",
+        "cat/deep/er/a.png",
+        "dog/c.bmp",
+        "unlabeled/more/y.png",
+        "unlabeled/x.png",
+    )
+    assert train.labels.tolist() == [0, 0, 1, -1, -1] and train.class_names == ("cat", "dog")
+    assert train.images.shape == (5, 32, 32, 3)
+    assert train.images[:, 5, 6].tolist() == [[v, 255 - v, 7] for v in (10, 20, 30, 50, 40)]
+    assert train.skipped == () and dataset.test is None and dataset.flip
+    assert dataset.mean[0] == round(30 / 255, 4)
+
+
+@pytest.mark.parametrize(("labelled", "pool"), [("labeled", "unlabeled"), ("Labelled", "Unlabelled")])
+def test_labelled_folder_beside_the_pool(tmp_path: Path, labelled: str, pool: str) -> None:
+    put(tmp_path / labelled / "cat" / "a.png")
+    put(tmp_path / labelled / "dog" / "b.png")
+    put(tmp_path / pool / "c.png")
+    put(tmp_path / "old stuff" / "d.png")
+    train = folder(tmp_path).train
+    assert train.files == (f"{labelled}/cat/a.png", f"{labelled}/dog/b.png", f"{pool}/c.png")
+    assert train.labels.tolist() == [0, 1, -1]
+
+
+def test_ten_comes_after_two(tmp_path: Path) -> None:
+    for name in ("10", "9", "2"):
+        put(tmp_path / name / "a.png")
+    train = folder(tmp_path).train
+    assert train.class_names == ("2", "9", "10")
+    assert dict(zip(train.files or (), train.labels.tolist(), strict=True)) == {
+        "10/a.png": 2,
+        "2/a.png": 0,
+        "9/a.png": 1,
+    }
+
+
+def test_what_is_not_an_image_is_passed_over(pets: Path) -> None:
+    for name in ("notes.txt", "labels.csv", "about.json", "README.md", ".hidden.png"):
+        (pets / "cat" / name).write_text("x")
+    put(pets / ".thumbnails" / "a.png")
+    put(pets / "cat" / ".cache" / "a.png")
+    os.mkfifo(pets / "cat" / "pipe.png")
+    outside = pets.parent / "outside"
+    put(outside / "z.png")
+    (pets / "cat" / "linked").symlink_to(outside, target_is_directory=True)
+    (pets / "bird").symlink_to(outside, target_is_directory=True)
+    train = folder(pets).train
+    assert len(train) == 5 and train.class_names == ("cat", "dog")
+
+
+def test_linked_files_count_and_dangling_links_are_listed(pets: Path) -> None:
+    (pets / "unlabeled" / "link.png").symlink_to(pets / "cat" / "b.png")
+    (pets / "unlabeled" / "lost.png").symlink_to(pets / "nowhere.png")
+    train = folder(pets).train
+    assert train.files is not None and "unlabeled/link.png" in train.files
+    assert train.skipped == (("unlabeled/lost.png", "the file does not exist"),)
+
+
+def test_loose_images_are_unlabelled(pets: Path) -> None:
+    put(pets / "loose.png", 60)
+    train = folder(pets).train
+    assert train.files is not None
+    assert train.labels[train.files.index("loose.png")] == -1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file,label\na.png,cat\nsub/b.png,dog\n",
+        "\ufefffile_name;category\r\na.png;cat\r\nsub/b.png;dog\r\n",
+        "id\tClass\tPath\n1\tcat\ta.png\n2\tdog\tsub/b.png\n\n",
+        "a.png,cat\n./sub/b.png, dog \na.png,cat\n",
+        "image,label\na.png,cat\nsub/b.png,dog\nc.png,\nd.png,-1\n",
+    ],
+)
+def test_csv_labels(tmp_path: Path, text: str) -> None:
+    for name in ("a.png", "sub/b.png", "c.png", "d.png"):
+        put(tmp_path / name)
+    (tmp_path / "labels.csv").write_text(text, encoding="utf-8")
+    for labels in (str(tmp_path / "labels.csv"), "labels.csv"):
+        train = folder(tmp_path, labels=labels).train
+        assert train.files == ("a.png", "c.png", "d.png", "sub/b.png")
+        assert train.labels.tolist() == [0, -1, -1, 1] and train.class_names == ("cat", "dog")
+
+
+def test_csv_may_name_a_file_without_a_suffix(tmp_path: Path) -> None:
+    put(tmp_path / "a.png").rename(tmp_path / "a")
+    put(tmp_path / "b.png")
+    (tmp_path / "l.csv").write_text("a,cat\nb.png,dog\n")
+    assert folder(tmp_path, labels="l.csv").train.files == ("a", "b.png")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("file,label\na.png,cat\nnone.png,dog\n", r"Line 3 .*'none\.png'.*no such file"),
+        ("file,label\n,cat\n", r"Line 2 .*no such file"),
+        ("a.png,cat\nb.png,dog\na.png,dog\n", r"gives a\.png two labels, 'cat' and 'dog'"),
+        ("a.png,cat\nb.png\n", r"Line 2 .*too few columns"),
+        ("a.png,cat\nb.png,cat\n", "at least two classes"),
+        ("file,label\n", "at least two classes"),
+        ("a.png,cat,1\n", "needs a header line"),
+        ("", "is empty"),
+        ("a.png,cat\n../outside.png,dog\n", "lies outside"),
+    ],
+)
+def test_wrong_csv(tmp_path: Path, text: str, sentence: str) -> None:
+    root = tmp_path / "root"
+    for name in ("root/a.png", "root/b.png", "outside.png"):
+        put(tmp_path / name)
+    (root / "labels.csv").write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        folder(root, labels="labels.csv")
+
+
+def test_csv_that_is_missing_or_no_text(tmp_path: Path) -> None:
+    put(tmp_path / "a.png")
+    with pytest.raises(UserError, match="no labels file"):
+        folder(tmp_path, labels="labels.csv")
+    (tmp_path / "labels.csv").write_bytes(b"\xff\xfe,\xfa")
+    with pytest.raises(UserError, match="is not UTF-8"):
+        folder(tmp_path, labels="labels.csv")
+
+
+def test_bad_pool_images_are_skipped_with_their_reasons(pets: Path) -> None:
+    pool = pets / "unlabeled"
+    (pool / "empty.jpg").write_bytes(b"")
+    (pool / "text.jpg").write_text("hello")
+    whole = put(pool / "whole.png").read_bytes()
+    (pool / "half.png").write_bytes(whole[: len(whole) // 2])
+    (pool / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    train = folder(pets).train
+    assert len(train) == 6 and train.files is not None and "unlabeled/whole.png" in train.files
+    assert len(train.labels) == len(train.files) == 6
+    reasons = dict(train.skipped)
+    assert list(reasons) == [f"unlabeled/{name}" for name in ("empty.jpg", "half.png", "photo.heic", "text.jpg")]
+    assert reasons["unlabeled/empty.jpg"] == "the file is empty"
+    assert reasons["unlabeled/half.png"].startswith("damaged image")
+    assert train.images[train.files.index("unlabeled/x.png"), 0, 0, 0] == 40
+
+
+def test_bad_labelled_image_stops(pets: Path) -> None:
+    (pets / "dog" / "bad.jpg").write_text("hello")
+    with pytest.raises(UserError, match=r"dog/bad\.jpg cannot be read .*; replace it or remove it"):
+        folder(pets)
+
+
+def test_bad_image_that_gets_a_label_later_stops_although_cached(pets: Path) -> None:
+    (pets / "unlabeled" / "bad.jpg").write_text("hello")
+    (pets / "one.csv").write_text("cat/b.png,cat\ndog/c.bmp,dog\n")
+    (pets / "two.csv").write_text("cat/b.png,cat\ndog/c.bmp,dog\nunlabeled/bad.jpg,dog\n")
+    assert len(folder(pets, labels="one.csv").train.skipped) == 1
+    with pytest.raises(UserError, match=r"unlabeled/bad\.jpg cannot be read"):
+        folder(pets, labels="two.csv")
+
+
+def test_more_labels_do_not_decode_again(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pets / "one.csv").write_text("cat/b.png,cat\ndog/c.bmp,dog\n")
+    (pets / "two.csv").write_text("cat/b.png,cat\ndog/c.bmp,dog\nunlabeled/x.png,owl\n")
+    folder(pets, labels="one.csv")
+    monkeypatch.delattr(store, "decode_stream")
+    assert folder(pets, labels="two.csv").train.labels.tolist() == [0, -1, 1, -1, 2]
+
+
+def test_changed_image_is_read_again(pets: Path) -> None:
+    assert folder(pets).train.images[0, 0, 0, 0] == 10
+    put(pets / "cat" / "b.png", 99)
+    os.utime(pets / "cat" / "b.png", ns=(1, 1))
+    assert folder(pets).train.images[0, 0, 0, 0] == 99
+
+
+def test_all_grey_is_one_channel(tmp_path: Path) -> None:
+    put(tmp_path / "a" / "1.png", 5, "L")
+    put(tmp_path / "b" / "1.png", 6, "L")
+    (tmp_path / "unlabelled").mkdir()
+    (tmp_path / "unlabelled" / "bad.png").write_bytes(b"")
+    train = folder(tmp_path).train
+    assert train.images[:, 3, 3].tolist() == [[5], [6]]
+    put(tmp_path / "b" / "2.png", 6)
+    assert folder(tmp_path).train.images.shape == (3, 32, 32, 3)
+
+
+def test_test_folder_also_inside_the_root(pets: Path) -> None:
+    put(pets / "test" / "dog" / "t.png", 70)
+    test = folder(pets, test=str(pets / "test")).test
+    assert test is not None and test.files == ("dog/t.png",) and test.labels.tolist() == [1]
+    assert test.images[0, 0, 0].tolist() == [70, 185, 7]
+    train = folder(pets, test=str(pets / "test")).train
+    assert train.class_names == ("cat", "dog") and len(train) == 5
+    (pets / "labels.csv").write_text("cat/b.png,cat\ndog/c.bmp,dog\n")
+    assert len(folder(pets, labels="labels.csv", test=str(pets / "test")).train) == 5
+
+
+def test_wrong_test_folders(pets: Path) -> None:
+    other = pets.parent / "test"
+    with pytest.raises(UserError, match="There is no folder"):
+        folder(pets, test=str(other))
+    other.mkdir()
+    with pytest.raises(UserError, match="holds no images"):
+        folder(pets, test=str(other))
+    put(other / "dogs" / "a.png")
+    with pytest.raises(UserError, match=r"'dogs' .*Did you mean 'dog'"):
+        folder(pets, test=str(other))
+    (other / "dogs").rename(other / "dog")
+    (other / "dog" / "bad.png").write_bytes(b"")
+    with pytest.raises(UserError, match=r"dog/bad\.png cannot be read"):
+        folder(pets, test=str(other))
+    with pytest.raises(UserError, match=r"leave data\.holdout out"):
+        folder(pets, test=str(other), holdout=1)
+
+
+def test_holdout_takes_labelled_images_only(tmp_path: Path) -> None:
+    for i in range(6):
+        put(tmp_path / "cat" / f"{i}.png")
+        put(tmp_path / "dog" / f"{i}.png")
+        put(tmp_path / "unlabelled" / f"{i}.png")
+    dataset = folder(tmp_path, holdout=4)
+    assert dataset.test is not None and dataset.test.files is not None and dataset.train.files is not None
+    assert len(dataset.test) == 4 and len(dataset.train) == 14
+    assert not set(dataset.test.files) & set(dataset.train.files)
+    assert (dataset.test.labels >= 0).all()
+    expected = np.sort(np.random.RandomState(0).permutation(12)[:4])
+    assert dataset.test.files == tuple(f"{'cat' if i < 6 else 'dog'}/{i % 6}.png" for i in expected)
+    with pytest.raises(UserError, match="leaves no labelled image of class"):
+        folder(tmp_path, holdout=11)
+
+
+def test_folders_one_cannot_learn_from(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--root"):
+        load(DataConfig(name="folder"))
+    with pytest.raises(UserError, match="There is no folder"):
+        folder(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no images"):
+        folder(tmp_path)
+    put(tmp_path / "cat" / "a.png")
+    with pytest.raises(UserError, match=r"at least two classes.*only 'cat'"):
+        folder(tmp_path)
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(UserError, match=r"class folder .*dog holds no image"):
+        folder(tmp_path)
+
+
+def test_a_folder_cut_into_parts_is_not_taken_for_classes(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        put(tmp_path / part / "cat" / "a.png")
+        put(tmp_path / part / "dog" / "a.png")
+    with pytest.raises(UserError, match=r"--root .*train and --test"):
+        folder(tmp_path)
+    put(tmp_path / "bus" / "a.png")  # now they are vehicles and examinations
+    assert folder(tmp_path).train.class_names == ("bus", "test", "train")
+
+
+def test_list_images_is_sorted_and_relative(pets: Path) -> None:
+    assert list_images(pets / "cat") == ["b.png", "deep/er/a.png"]

@@ -1,0 +1,232 @@
+"""Parquet files in the Hugging Face layout, written with pyarrow alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from unissl.data import DataConfig, Dataset, load, store
+from unissl.errors import UserError
+
+NAMES = ["cat", "dog", "owl"]
+
+
+def png(value: int, size: tuple[int, int] = (4, 4), mode: str = "RGB") -> bytes:
+    colour: Any = (value, 255 - value, 7) if mode == "RGB" else value
+    buffer = io.BytesIO()
+    Image.new(mode, size, colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write(
+    path: Path,
+    images: list[bytes | None],
+    labels: list[int | None],
+    names: list[str] | None = NAMES,
+    image: str = "img",
+    label: str = "label",
+) -> Path:
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    column = pa.array([{"bytes": data, "path": None} for data in images], type=struct)
+    table = pa.table({image: column, label: pa.array(labels, type=pa.int64())})
+    if names is not None:
+        features = {image: {"_type": "Image"}, label: {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, path, row_group_size=3)
+    return path
+
+
+def parquet(root: Path, **settings: Any) -> Dataset:
+    return load(DataConfig(name="parquet", root=str(root), **settings))
+
+
+def test_folder_with_train_and_test(tmp_path: Path) -> None:
+    write(tmp_path / "train.parquet", [png(v) for v in (10, 20, 30, 40)], [0, 1, 2, 1])
+    write(tmp_path / "test.parquet", [png(50)], [2])
+    dataset = parquet(tmp_path)
+    assert dataset.train.images.shape == (4, 4, 4, 3)
+    assert dataset.train.images[:, 3, 2].tolist() == [[10, 245, 7], [20, 235, 7], [30, 225, 7], [40, 215, 7]]
+    assert dataset.train.labels.tolist() == [0, 1, 2, 1] and dataset.train.class_names == ("cat", "dog", "owl")
+    assert dataset.test is not None and dataset.test.images[0, 0, 0].tolist() == [50, 205, 7]
+    assert dataset.mean == tuple(round(m / 255, 4) for m in (25, 230, 7))
+    assert dataset.std == (round(125**0.5 / 255, 4),) * 2 + (1.0,)  # blue is constant
+    assert dataset.flip
+
+
+def test_shards_in_order_and_validation_for_test_one_folder_down(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train-00001-of-00002.parquet", [png(3)], [2], image="image")
+    write(tmp_path / "data" / "train-00000-of-00002.parquet", [png(1), png(2)], [0, 1], image="image")
+    write(tmp_path / "data" / "validation-00000-of-00001.parquet", [png(9)], [1], image="image")
+    dataset = parquet(tmp_path)
+    assert dataset.train.images[:, 0, 0, 0].tolist() == [1, 2, 3] and dataset.train.labels.tolist() == [0, 1, 2]
+    assert dataset.test is not None and dataset.test.labels.tolist() == [1]
+
+
+def test_single_file_has_no_test_unless_named(tmp_path: Path) -> None:
+    one = write(tmp_path / "images.parquet", [png(1), png(2)], [0, 1])
+    two = write(tmp_path / "others.parquet", [png(5)], [1], names=None)
+    assert parquet(one).test is None
+    test = parquet(one, test=str(two)).test
+    assert test is not None and test.class_names == ("cat", "dog", "owl")
+
+
+def test_grey_images_have_one_channel_and_so_has_the_test_part(tmp_path: Path) -> None:
+    grey_rgb = Image.new("RGB", (4, 4), (9, 9, 9))
+    buffer = io.BytesIO()
+    grey_rgb.save(buffer, "PNG")
+    write(tmp_path / "train.parquet", [png(10, mode="L"), buffer.getvalue()], [0, 1])
+    write(tmp_path / "test.parquet", [png(255)], [0])
+    dataset = parquet(tmp_path)
+    assert dataset.train.images[:, 0, 0].tolist() == [[10], [9]]
+    assert dataset.test is not None and dataset.test.images[0, 0, 0].tolist() == [77]  # .299 * 255 + .114 * 7
+    assert len(dataset.mean) == 1
+
+
+@pytest.mark.parametrize(("sizes", "side"), [([(6, 6), (6, 6)], 6), ([(6, 6), (8, 8)], 32), ([(6, 4), (6, 4)], 32)])
+def test_size_left_out(tmp_path: Path, sizes: list[tuple[int, int]], side: int) -> None:
+    path = write(tmp_path / "a.parquet", [png(1, size) for size in sizes], [0, 1])
+    assert parquet(path).train.images.shape[1:3] == (side, side)
+
+
+def test_size_given(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [png(1, (6, 8)), png(2)], [0, 1])
+    assert parquet(path, size=5).train.images.shape == (2, 5, 5, 3)
+
+
+def test_names_default_to_numbers_and_null_is_unlabelled(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [png(1), png(2), png(3)], [1, None, -1], names=None, label="fine_label")
+    train = parquet(path).train
+    assert train.class_names == ("0", "1") and train.labels.tolist() == [1, -1, -1]
+
+
+def test_unreadable_pool_image_is_skipped_and_listed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [png(1), b"junk", png(2), None], [0, -1, 1, -1])
+    train = parquet(path).train
+    assert train.images[:, 0, 0, 0].tolist() == [1, 2] and train.labels.tolist() == [0, 1]
+    assert train.skipped == (
+        (f"{path} row 1", "not an image that Pillow can read"),
+        (f"{path} row 3", "the file is empty"),
+    )
+
+
+def test_unreadable_labelled_image_stops(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [png(1), b"junk"], [0, 1])
+    with pytest.raises(UserError, match=r"a\.parquet row 1 cannot be read"):
+        parquet(path)
+
+
+def test_holdout_is_disjoint_fixed_and_labelled(tmp_path: Path) -> None:
+    labels = [0, 1, 2, -1] * 5
+    path = write(tmp_path / "a.parquet", [png(v) for v in range(20)], labels)
+    dataset = parquet(path, holdout=6)
+    assert dataset.test is not None
+    train, test = dataset.train.images[:, 0, 0, 0].tolist(), dataset.test.images[:, 0, 0, 0].tolist()
+    labelled = np.flatnonzero(np.array(labels) >= 0)
+    assert test == sorted(np.random.RandomState(0).permutation(labelled)[:6].tolist())
+    assert train == sorted(set(range(20)) - set(test))
+    assert dataset.train.labels.tolist() == [labels[v] for v in train]
+    assert dataset.test.labels.tolist() == [labels[v] for v in test]
+    with pytest.raises(UserError, match=r"leaves nothing to learn from: there are 15"):
+        parquet(path, holdout=15)
+
+
+def test_warm_load_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.parquet", [png(1), png(2)], [0, 1])
+    cold = parquet(path)
+    monkeypatch.delattr(store, "decode_stream")
+    monkeypatch.setattr(pq, "ParquetFile", None)
+    warm = parquet(path)
+    assert np.array_equal(cold.train.images, warm.train.images) and cold.mean == warm.mean
+    assert cold.train.labels.tolist() == warm.train.labels.tolist()
+
+
+def test_cifar10_as_parquet_gets_its_published_moments(tmp_path: Path) -> None:
+    names = [f"class {i}" for i in range(10)]
+    write(tmp_path / "train.parquet", [png(1), png(2)], [0, 9], names=names)
+    write(tmp_path / "test.parquet", [png(3)], [5], names=names)
+    dataset = load(DataConfig(name="cifar10", root=str(tmp_path)))
+    assert dataset.name == "cifar10" and dataset.mean == (0.485, 0.456, 0.406)
+    with pytest.raises(UserError, match="has 10 classes, so it is not cifar100"):
+        load(DataConfig(name="cifar100", root=str(tmp_path)))
+
+
+def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
+    (tmp_path / "train.parquet").write_bytes(b"PAR1 but not really")
+    with pytest.raises(UserError, match="is not an intact parquet file"):
+        parquet(tmp_path)
+
+
+def test_a_file_with_a_spoilt_page(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.parquet", [png(1), png(2)], [0, 1])
+    content = bytearray(path.read_bytes())
+    content[4:24] = b"\xff" * 20  # the header of the first page, right after the magic number
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is not an intact parquet file") as caught:
+        parquet(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_places_without_data(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--root"):
+        load(DataConfig(name="parquet"))
+    with pytest.raises(UserError, match="There is no file or folder"):
+        parquet(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no parquet file"):
+        parquet(tmp_path)
+    write(tmp_path / "test.parquet", [png(1)], [0])
+    with pytest.raises(UserError, match="test files only"):
+        parquet(tmp_path)
+
+
+def test_wrong_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"img": ["text"], "label": [1]}), path)
+    with pytest.raises(UserError, match="must be a struct"):
+        parquet(path)
+    pq.write_table(pa.table({"picture": ["text"], "label": [1]}), path)
+    with pytest.raises(UserError, match="has the columns picture, label"):
+        parquet(path)
+    pq.write_table(pa.table({"img": [{"bytes": b"", "path": ""}], "label": ["cat"]}), path)
+    with pytest.raises(UserError, match="must hold whole numbers"):
+        parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "sentence"),
+    [
+        ([0, 3], NAMES, "labels outside 0 to 2"),
+        ([0, -2], NAMES, "labels outside 0 to 2"),
+        ([0, 0], ["cat"], "at least two classes"),
+        ([-1, -1], None, "at least two classes"),
+    ],
+)
+def test_wrong_labels(tmp_path: Path, labels: list[int | None], names: list[str] | None, sentence: str) -> None:
+    path = write(tmp_path / "a.parquet", [png(1), png(2)], labels, names=names)
+    with pytest.raises(UserError, match=sentence):
+        parquet(path)
+
+
+def test_test_file_that_does_not_fit(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.parquet", [png(1), png(2)], [0, 1])
+    other = write(tmp_path / "b.parquet", [png(1)], [0], names=["dog", "cat", "owl"])
+    with pytest.raises(UserError, match="other class names"):
+        parquet(train, test=str(other))
+    hidden = write(tmp_path / "c.parquet", [png(1)], [-1])
+    with pytest.raises(UserError, match="rows without a label"):
+        parquet(train, test=str(hidden))
+    with pytest.raises(UserError, match=r"leave data\.holdout out"):
+        parquet(train, test=str(other), holdout=1)
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no rows"):
+        parquet(write(tmp_path / "a.parquet", [], []))

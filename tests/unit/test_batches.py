@@ -1,0 +1,100 @@
+"""Batches: passes over permutations, sizes, and that a step number says everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from method_cases import make_batches, make_split
+
+from unissl.batches import BatchConfig, draw_positions, pools
+from unissl.methods.fixmatch import FixMatchConfig
+from unissl.types import Stream
+
+SPLIT = make_split(3, pool_size=11)
+BATCHES = make_batches(FixMatchConfig(), SPLIT)
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=st.integers(1, 12), count=st.integers(1, 30), seed=st.integers(0, 3))
+def test_every_pass_sees_each_image_once(size: int, count: int, seed: int) -> None:
+    """Batches of any size, one after the other, cut a row of whole permutations."""
+    steps = 3 * size
+    row = np.concatenate([draw_positions(seed, "labelled", size, step * count, count) for step in range(steps)])
+    assert len(row) == steps * count
+    for number in range(len(row) // size):
+        assert sorted(row[number * size : (number + 1) * size]) == list(range(size))
+
+
+def test_passes_streams_and_seeds_have_orders_of_their_own() -> None:
+    first, second = np.split(draw_positions(0, "labelled", 50, 0, 100), 2)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, draw_positions(0, "unlabelled", 50, 0, 50))
+    assert not np.array_equal(first, draw_positions(1, "labelled", 50, 0, 50))
+
+
+def test_a_batch_may_be_larger_than_its_pool() -> None:
+    batch = replace(BATCHES, config=BatchConfig(labelled=13, unlabelled=30)).at(0)
+    assert len(batch["labelled"]) == 13
+    seen = np.bincount(batch["unlabelled"].index.numpy(), minlength=11)
+    assert seen.sum() == 30 and set(seen) <= {2, 3}
+
+
+def test_a_step_gives_the_same_batch_in_any_order_and_process() -> None:
+    again = make_batches(FixMatchConfig(), SPLIT)
+    late, early = again.at(7), again.at(2)
+    for step, got in ((2, early), (7, late)):
+        for name, stream in BATCHES.at(step).items():
+            assert torch.equal(stream.index, got[name].index)
+            assert all(torch.equal(stream.views[view], got[name].views[view]) for view in stream.views)
+    assert not torch.equal(early["unlabelled"].views["weak"], late["unlabelled"].views["weak"])
+
+
+def test_targets_are_one_hot_and_only_for_labelled_images() -> None:
+    batch = BATCHES.at(3)
+    labelled = batch["labelled"]
+    assert torch.equal(labelled.truth.argmax(1), torch.from_numpy(SPLIT.labels)[labelled.index])
+    assert torch.equal(labelled.truth.sum(1), torch.ones(6))
+    assert batch["unlabelled"].target is None
+    with pytest.raises(ValueError, match="no targets"):
+        _ = batch["unlabelled"].truth
+
+
+def test_ratio_scales_the_batch_of_its_source_and_never_to_nothing() -> None:
+    streams = {"half": Stream("labelled", ("weak",), 0.5), "few": Stream("unlabelled", ("weak",), 0.01)}
+    batch = replace(BATCHES, streams=streams).at(0)
+    assert (len(batch["half"]), len(batch["few"])) == (3, 1)
+
+
+def test_images_are_those_of_the_rows() -> None:
+    """The view "none" of a scan is the normalised image of the split's row."""
+    for source, rows in (("labelled", SPLIT.labelled), ("unlabelled", SPLIT.unlabelled)):
+        batch = next(iter(BATCHES.scan(source)))  # type: ignore[arg-type]
+        expected = (BATCHES.images[rows[:7]].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
+        np.testing.assert_allclose(batch.views["none"].numpy(), expected, atol=1e-5)
+
+
+def test_a_scan_covers_each_image_once_and_in_order() -> None:
+    found = list(BATCHES.scan("unlabelled"))
+    assert [len(batch) for batch in found] == [7, 4]
+    assert torch.cat([batch.index for batch in found]).tolist() == list(range(11))
+
+
+def test_random_views_of_a_scan_do_not_depend_on_its_batch_size() -> None:
+    by_seven = torch.cat([batch.views["weak"] for batch in BATCHES.scan("unlabelled", "weak", seed_step=5)])
+    whole = replace(BATCHES, config=BatchConfig(evaluation=100))
+    (at_once,) = (batch.views["weak"] for batch in whole.scan("unlabelled", "weak", seed_step=5))
+    assert torch.equal(by_seven, at_once)
+    later = torch.cat([batch.views["weak"] for batch in BATCHES.scan("unlabelled", "weak", seed_step=6)])
+    assert not torch.equal(by_seven, later)
+
+
+def test_pools_of_a_split() -> None:
+    found = pools(SPLIT)
+    assert found["labelled"].rows.tolist() == SPLIT.labelled.tolist()
+    assert found["unlabelled"].rows.tolist() == SPLIT.unlabelled.tolist()
+    assert found["unlabelled"].targets is None
