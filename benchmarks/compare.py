@@ -93,17 +93,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
 
-    from unissl.cli.options import given, with_recipe
+    from unissl.cli.options import given
+    from unissl.recipes import with_recipe
 
     data = {"name": arguments.data, "root": arguments.root and arguments.root.resolve()}
     said = given({"data": data, "train": {"minutes": arguments.minutes}, "machine": {"threads": 1}})
-    base = with_recipe(merge(said, parse_overrides(arguments.set)), arguments.recipe)
+    said = merge(said, parse_overrides(arguments.set))
     methods = arguments.methods.split(",")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=context, max_tasks_per_child=1) as pool:
         futures = {
             (method, seed): pool.submit(
-                one_run, merge(base, {"method": {"name": method}, "seed": seed}), arguments.out / f"{method}-{seed}"
+                one_run,
+                with_recipe(merge(said, {"method": {"name": method}, "seed": seed}), arguments.recipe),
+                arguments.out / f"{method}-{seed}",
             )
             for seed in arguments.seeds
             for method in methods

@@ -100,6 +100,7 @@ def summarise(
     metrics = folder.read_metrics()
     summary: dict[str, Any] = dict(facts)
     summary["class_names"] = list(dataset.train.class_names)
+    summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
         scores = score(dataset.test.labels, test.classes, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval"]

@@ -118,10 +118,11 @@ def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
         write_text(folder.config, to_toml(config))
         write_split(split, folder.split)
     except UserError:
-        for path in (folder.split, folder.config):
-            path.unlink(missing_ok=True)
-        if folder.path.exists() and not was_there:
-            folder.path.rmdir()
+        if folder.path.is_dir():
+            folder.config.unlink(missing_ok=True)
+            folder.split.unlink(missing_ok=True)
+            if not was_there:
+                folder.path.rmdir()
         raise
 
 
@@ -253,7 +254,7 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
     streams = method_class.streams(config.method)
     if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
         raise UserError(
-            f"There is no unlabelled image for {config.method.name} to learn from; add some or use --method labels-only."
+            f"There is no unlabelled image for {config.method.name} to learn from; add some, or take labels-only."
         )
     info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))

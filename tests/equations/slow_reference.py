@@ -6,6 +6,8 @@ taken from the modules under test; what is done with them is written here from t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -86,7 +88,7 @@ def mean(values: list[Tensor]) -> Tensor:
     return sum(values, torch.zeros(())) / len(values)
 
 
-def gradients(loss: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
     """One gradient per input, zeros where the loss does not depend on it."""
     found = torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=True)
     return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from slow_reference import (
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("double")
 C, D, SIZES = 3, 4, {"labelled": 3, "unlabelled": 5}
 
 
-def make(**settings: float) -> tuple[FixMatch, TinyNet]:
+def make(**settings: Any) -> tuple[FixMatch, TinyNet]:
     torch.manual_seed(0)
     return FixMatch(FixMatchConfig(**settings), DataInfo(C, D, 9, (1, 1, 1))), TinyNet(D, C)
 

@@ -82,7 +82,7 @@ def curve(case: str) -> dict[str, list[float]]:
             set_learning_rate(optimizer, learning_rate(OPTIM, iteration, STEPS))
             losses = learner.losses(draw_batch(method, config, iteration), step_at(iteration, STEPS, 4))
             optimizer.zero_grad()
-            losses.total.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(losses.total)
             optimizer.step()
             ema.update(learner)
             for name, value in {**losses.terms, "total": losses.total}.items():

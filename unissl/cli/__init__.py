@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> Never:
     words = [word for word in words if word != "--debug"]
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except (UserError, CycloptsError, BrokenPipeError, KeyboardInterrupt) as error:
+    except (UserError, CycloptsError, PermissionError, BrokenPipeError, KeyboardInterrupt) as error:
         if debug:
             raise
         sys.exit(_explain(error))
@@ -53,5 +53,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     message = " ".join(str(error).split())
+    if isinstance(error, PermissionError):
+        message = f"{error.filename} may not be read by this user; change its permissions or choose another."
     print(f"error: {message}", file=sys.stderr)
-    return 1 if isinstance(error, UserError) else 2
+    return 2 if isinstance(error, CycloptsError) else 1

@@ -33,11 +33,14 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     prepare_process()
     from unissl.cli.options import given
     from unissl.config import merge
-    from unissl.recipes import get_recipe
+    from unissl.recipes import with_recipe
     from unissl.record import RunFolder, write_json
     from unissl.report.charts import comparison, save
     from unissl.runs import build_config, resume, run
 
+    top = RunFolder(out)
+    if top.holds_run or not any(RunFolder(out / name).holds_run for name in METHODS):
+        top.refuse_if_taken()
     console = Console(highlight=False)
     console.print("Digits: 1,797 images of 8 x 8; 4 labels per class, a pool of unknown mix, 500 test images.")
     said = given({"seed": seed, "train": {"steps": steps}, "machine": {"threads": threads}})
@@ -48,7 +51,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
         if folder.holds_run:
             results[name] = resume(folder.path, tree).summary
         else:
-            results[name] = run(build_config(merge(get_recipe("digits"), tree)), folder.path).summary
+            results[name] = run(build_config(with_recipe(tree, "digits")), folder.path).summary
     table = Table("method", "test accuracy", "labels given to the pool that are right", "seconds")
     for name, summary in results.items():
         accuracy, pool = summary["accuracy"]["last"], summary["pool"]["accuracy"]

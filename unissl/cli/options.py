@@ -82,17 +82,3 @@ def said(flags: Tree, config: Path | None, overrides: tuple[str, ...]) -> Tree:
     from unissl.config import merge, parse_overrides, read_toml
 
     return merge({} if config is None else read_toml(config), flags, parse_overrides(overrides))
-
-
-def with_recipe(tree: Tree, recipe: str | None) -> Tree:
-    """Lay what was said over a recipe: the one named, or the one that suits the data."""
-    from unissl.config import merge
-    from unissl.recipes import default_recipe, get_recipe
-
-    data = tree.get("data", {})
-    name = recipe or default_recipe(str(data.get("name", "digits")) if isinstance(data, dict) else "")
-    base = get_recipe(name)
-    budget = tree.get("train", {})
-    if isinstance(budget, dict) and "minutes" in budget and "steps" not in budget:
-        base.get("train", {}).pop("steps", None)  # a budget in minutes replaces the recipe's in steps
-    return merge(base, tree)

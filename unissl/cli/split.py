@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unissl.cli.options import DataOptions, Overrides, said, with_recipe
+from unissl.cli.options import DataOptions, Overrides, said
 
 
 def split(
@@ -36,6 +36,7 @@ def split(
 
     from unissl.data import load
     from unissl.errors import UserError
+    from unissl.recipes import with_recipe
     from unissl.runs import build_config, fit_to_data
     from unissl.splits import make_split, write_split
     from unissl.types import UNKNOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unissl.cli.options import DataOptions, Overrides, given, said, with_recipe
+from unissl.cli.options import DataOptions, Overrides, given, said
 
 if TYPE_CHECKING:
     from unissl.runs import Run
@@ -68,6 +68,7 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
+    from unissl.recipes import with_recipe
     from unissl.runs import build_config
     from unissl.runs import resume as resume_run
     from unissl.runs import run as start_run

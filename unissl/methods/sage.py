@@ -5,7 +5,8 @@ walk, beta steps of which are the structural consensus G that pairwise similarit
 consistency term across views (L_sim). Pseudo-labels of the primary head, weighted by confidence and top-two margin
 (DRP), train an auxiliary head only; the primary head sees true labels and is the one that predicts.
 
-Paper: "SAGE: Simplex Anchored Graph-state Equipartition", ICML 2026. Official code:
+Paper: "Beyond Distribution Estimation: Simplex Anchored Structural Inference Towards Universal Semi-Supervised
+Learning", ICML 2026. Official code:
 https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, nothing is taken from it).
 
 | symbol | name here | equation |
@@ -121,7 +122,8 @@ class SAGEConfig(MethodConfig):
     @classmethod
     def _start_from_form(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            return {**FORMS.get(values.get("form", "default"), {}), **values}
+            form = str(values.get("form", "default"))  # an unknown one is refused by the field itself
+            return {**FORMS.get(form, {}), **values}
         return values
 
     @model_validator(mode="after")

@@ -1,64 +1,80 @@
-"""Named starting points: differences from the defaults that suit a situation. Config file, flags and ``--set`` go on top.
+"""Named starting points: differences from the defaults that suit a situation. What the user says goes on top.
 
-A recipe is a function that returns a nested dictionary. Its docstring gives the command, the time and the number to
-expect.
+A recipe is a function from the name of a method to a nested dictionary. Its docstring gives the command, the time and
+the number to expect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from unissl.config import Tree, merge
 from unissl.errors import UserError, did_you_mean
 
 
-def paper() -> Tree:
+def paper(method: str) -> Tree:
     """The protocol of the paper: WRN-28-2, 64 + 448 images a step, 2^18 steps, evaluation every 1,024.
 
-    ``unissl train --data cifar10 --recipe paper --method sage --set split.max_count=4996``: about a day on one large
-    GPU, weeks on a CPU. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at
-    the test set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
+    ``unissl train --data cifar10 --recipe paper --method sage --max-count 4996``: about a day on one large GPU, weeks
+    on a CPU. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at the test
+    set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
     """
     return {"train": {"steps": 2**18, "epochs": 256, "log_every": 256, "checkpoint_every": 1024}}
 
 
-def short() -> Tree:
+def short(method: str) -> Tree:
     """Minutes on a CPU: a small network and small batches, which buy the most accuracy per minute there.
 
-    The paper's EMA decay 0.999 and BatchNorm momentum 0.001 look back a thousand steps and are made for 2^18 of them;
-    in a run of some hundred steps they would still show the random start, so both are shortened here, and with them
-    the memory of DRP's statistics.
+    ``unissl train --data cifar10 --minutes 4``; docs/results.md has the numbers. The paper's EMA decay 0.999,
+    BatchNorm momentum 0.001 and DRP momentum 0.999 look back a thousand steps and are made for 2^18 of them; a run
+    of some hundred steps would still show its random start in them, so all three look back about a hundred here.
     """
-    return {
+    memory: dict[str, Tree] = {"sage": {"method": {"drp_momentum": 0.99}}}
+    common: Tree = {
         "net": {"name": "wrn-10-1", "bn_momentum": 0.1},
-        "batch": {"labelled": 16, "unlabelled": 112},
+        "batch": {"labelled": 10, "unlabelled": 70},
         "optim": {"ema": 0.99},
         "train": {"steps": 1000},
     }
+    return merge(common, memory.get(method, {}))
 
 
-def digits() -> Tree:
-    """scikit-learn's digits, 4 labels per class, arbitrary mix: the demo."""
+def digits(method: str) -> Tree:
+    """scikit-learn's digits with 4 labels per class and a pool of 446 images in an arbitrary mix: the demo.
+
+    ``unissl demo``; docs/results.md has the numbers. Digits are scaled to 16 x 16 and never flipped; warps are half
+    as strong as the paper's, since they fill the frame.
+    """
     return merge(
-        short(),
+        short(method),
         {
             "data": {"name": "digits", "size": 16, "holdout": 500},
             "split": {"profile": "arbitrary", "max_count": 110, "gamma": 10.0},
-            "augment": {"pad": 2},
-            "train": {"steps": 400},
+            "augment": {"pad": 2, "geometry": 0.5},
+            "train": {"steps": 800},
         },
     )
 
 
-RECIPES: dict[str, Callable[[], Tree]] = {"paper": paper, "short": short, "digits": digits}
+RECIPES: dict[str, Callable[[str], Tree]] = {"paper": paper, "short": short, "digits": digits}
 
 
-def get_recipe(name: str) -> Tree:
+def with_recipe(said: Mapping[str, Any], name: str | None = None) -> Tree:
+    """Lay what was said over a recipe: the one named, or the one that suits the data."""
+    if name is None:
+        data = _group(said, "data").get("name", "digits")
+        name = data if data in RECIPES else "short"
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
-    return RECIPES[name]()
+    base = RECIPES[name](str(_group(said, "method").get("name", "sage")))
+    budget = _group(said, "train")
+    if "minutes" in budget and "steps" not in budget:
+        base["train"].pop("steps", None)  # a budget in minutes replaces the recipe's in steps
+    return merge(base, said)
 
 
-def default_recipe(data: str) -> str:
-    """The recipe a data set gets when none is named."""
-    return data if data in RECIPES else "short"
+def _group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A group of settings; a value that is no group is refused later, by the check of the configuration."""
+    value = said.get(key, {})
+    return value if isinstance(value, Mapping) else {}

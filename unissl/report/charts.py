@@ -89,6 +89,7 @@ def learning_curves(metrics: Metrics) -> Figure:
     steps = [line for line in metrics if line["kind"] == "train"]
     figure, (left, middle, right) = _figure(11, 3.2, columns=3)
     left.plot([e["step"] for e in evaluations], [e["accuracy"] for e in evaluations], color=BLUE)
+    left.set_ylim(0, 1.02)
     left.set_title("Test accuracy (averaged weights)")
     for name in steps[-1]["loss"] if steps else ():
         middle.plot([s["step"] for s in steps], [s["loss"][name] for s in steps], label=name, linewidth=1)

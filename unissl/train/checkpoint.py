@@ -1,7 +1,7 @@
 """Complete, atomic checkpoints without pickle.
 
 One safetensors file holds every tensor (weights and buffers, EMA shadow, optimiser state, random-number state) and, in
-its header, the rest as JSON with a digest of the tensors. The order of images and their views are functions of the step
+its header, the rest as JSON with a digest of it all. The order of images and their views are functions of the step
 number, so the position in the data is the step, and torch's generator is the only one with a state.
 
 A file is written beside its place, flushed and moved, and an older one is removed only afterwards, so the last good one
@@ -50,9 +50,9 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "step": state.step,
         "config": config_hash,
         "metrics_size": metrics_size,
-        "digest": _digest(tensors),
         "threads": torch.get_num_threads(),
     }
+    meta["digest"] = _digest(meta, tensors)
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.safetensors"
@@ -92,7 +92,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError):
         raise damaged from None
-    if meta.get("format") != FORMAT or meta["digest"] != _digest(tensors):
+    digest = meta.pop("digest", None)
+    if meta.get("format") != FORMAT or digest != _digest(meta, tensors):
         raise damaged
     return meta, tensors
 
@@ -122,8 +123,8 @@ def _group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(f"{name}:{tensors[name].dtype}:{tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())

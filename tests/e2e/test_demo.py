@@ -1,0 +1,29 @@
+"""The demo, cut short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli_helpers import call, snapshot, succeed
+
+
+def test_demo_compares_three_methods_and_shows_them_again(here: Path) -> None:
+    first = succeed("demo", "--steps", "4")
+    summary = json.loads((here / "runs" / "demo" / "summary.json").read_text())
+    assert list(summary) == ["methods"] and list(summary["methods"]) == ["labels-only", "fixmatch", "sage"]
+    for name, numbers in summary["methods"].items():
+        assert set(numbers) == {"last", "seconds"}
+        assert 0 <= numbers["last"] <= 1 and numbers["seconds"] > 0
+        assert f"{numbers['last']:.1%}" in first.out and name in first.out
+    gain = summary["methods"]["sage"]["last"] - summary["methods"]["labels-only"]["last"]
+    assert f"worth {100 * gain:+.1f} points to SAGE" in first.out
+    assert "Summary: runs/demo/summary.json" in first.out
+
+    before = snapshot(here)
+    assert succeed("demo", "--steps", "4").out == first.out
+    assert snapshot(here) == before
+
+    changed = call("demo", "--steps", "5")
+    assert changed.code == 1 and "train.steps: 4 -> 5" in changed.err and "choose another --out" in changed.err
+    assert snapshot(here) == before

@@ -1,0 +1,233 @@
+"""Folders and checkpoints that cannot be used, and disks that refuse: one sentence, a code, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from cli_helpers import TRAIN_DIGITS, Refuses, call, fill_disk, snapshot, succeed
+
+RUN_WORDS = (*TRAIN_DIGITS, "--set", "train.checkpoint_every=1", "--out", "run")
+RESUME = ("train", "--resume", "--no-reference", "--quiet", "--out", "run")
+
+
+@pytest.fixture
+def finished(here: Path, finished_run: Path) -> Path:
+    return Path(shutil.copytree(finished_run, here / "run"))
+
+
+@pytest.fixture
+def cut_off(here: Path, cut_off_run: Path) -> Path:
+    return Path(shutil.copytree(cut_off_run, here / "run"))
+
+
+def newest_checkpoint(run: Path) -> Path:
+    return max((run / "checkpoints").iterdir())
+
+
+def test_out_holds_another_run(refuses: Refuses, finished: Path) -> None:
+    refuses(*RUN_WORDS, says=("run already holds a run", "choose another --out", "--resume"))
+
+
+def test_out_is_not_empty(refuses: Refuses, here: Path) -> None:
+    (here / "run").mkdir()
+    (here / "run" / "letter.txt").write_text("mine")
+    refuses(*RUN_WORDS, says=("run is not empty", "choose another --out"))
+
+
+def test_out_is_a_file(refuses: Refuses, here: Path) -> None:
+    (here / "run").write_text("mine")
+    refuses(*RUN_WORDS, says=("run is a file", "choose another --out"))
+
+
+def test_out_lies_below_a_file(refuses: Refuses, here: Path) -> None:
+    (here / "file").write_text("mine")
+    refuses(*TRAIN_DIGITS, "--out", "file/run", says=("Cannot write file/run", "choose another place with --out"))
+
+
+@pytest.mark.parametrize("verb", [("demo", "--out", "run", "--steps", "2"), ("demo", "--out", "run")])
+def test_demo_into_a_run(refuses: Refuses, finished: Path, verb: tuple[str, ...]) -> None:
+    refuses(*verb, says=("run already holds a run", "choose another --out"))
+
+
+def test_existing_files_are_not_overwritten(refuses: Refuses, finished: Path, here: Path) -> None:
+    (here / "file").write_text("mine")
+    refuses("split", "--data", "digits", "--out", "file", says=("file exists already", "choose another --out"))
+    refuses("predict", "run", "file", "--out", "file", says=("file exists already", "choose another --out"))
+
+
+@pytest.mark.parametrize("there_already", [False, True])
+def test_read_only_folder(refuses: Refuses, here: Path, there_already: bool) -> None:
+    locked = here / "run" if there_already else here / "locked"
+    locked.mkdir()
+    locked.chmod(0o555)
+    if os.access(locked, os.W_OK):
+        pytest.skip("nothing is read-only to this user")
+    out = locked if there_already else locked / "run"
+    refuses(*TRAIN_DIGITS, "--out", out, says=("Cannot write", "Permission denied", "another place with --out"))
+    locked.chmod(0o755)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_folder_that_the_system_will_not_make(refuses: Refuses, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    make = os.mkdir
+
+    def mkdir(path: str | Path, *rest: object, **options: object) -> None:
+        if Path(path).name == "run":
+            raise OSError(number, os.strerror(number), str(path))
+        make(path, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    refuses(*RUN_WORDS, says=("Cannot write run", os.strerror(number), "choose another place with --out"))
+
+
+@pytest.mark.parametrize("name", ["config.toml", "split.json"])
+def test_full_disk_before_training(refuses: Refuses, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    fill_disk(monkeypatch, name)
+    refuses(*RUN_WORDS, says=(f"The disk is full at run/{name}", "free some space and repeat the command"))
+
+
+@pytest.mark.parametrize(
+    "name", ["step-00000001.safetensors", "step-00000002.safetensors", "predictions.parquet", "summary.json"]
+)
+def test_full_disk_later_and_on_again(here: Path, finished_run: Path, name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fill_disk(patch, name)
+        outcome = call(*RUN_WORDS)
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: The disk is full at run/") and outcome.err.count("\n") == 1
+    assert name in outcome.err and "free some space" in outcome.err and "--resume" in outcome.err
+    assert not list(here.rglob("*.draft")) and not (here / "run" / "summary.json").exists()
+    succeed(*RESUME)
+    same = ("model.safetensors", "predictions.parquet", "split.json", "plots/confusion_matrix.svg")
+    ours, theirs = snapshot(here / "run"), snapshot(finished_run)
+    assert [ours[file] for file in same] == [theirs[file] for file in same]
+
+
+def test_full_disk_when_data_are_flushed(here: Path, cut_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot(here)
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    outcome = call(*RESUME)
+    assert outcome.code == 1 and outcome.err.startswith("error: The disk is full at run/")
+    assert snapshot(here) == before
+
+
+def test_full_disk_while_predicting(refuses: Refuses, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    Image.new("L", (8, 8)).save("one.png")
+    fill_disk(monkeypatch, "table.csv")
+    refuses("predict", "run", "one.png", "--out", "table.csv", says=("The disk is full at table.csv", "free some"))
+
+
+def test_resume_without_out(refuses: Refuses) -> None:
+    refuses("train", "--resume", says=("--resume needs --out",))
+
+
+def test_resume_with_a_recipe(refuses: Refuses, cut_off: Path) -> None:
+    refuses(*RESUME, "--recipe", "paper", says=("takes its settings from the run folder", "leave out --recipe"))
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_resume_where_there_is_no_run(refuses: Refuses, here: Path, there: bool) -> None:
+    if there:
+        (here / "run").mkdir()
+    refuses(*RESUME, says=("run holds no run to resume", "leave out --resume"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "change"),
+    [
+        (("--steps", "5"), "train.steps: 2 -> 5"),
+        (("--seed", "1"), "seed: 0 -> 1"),
+        (("--method", "fixmatch"), "method.name: sage -> fixmatch"),
+        (("--set", "method.form=paper"), "method.form: default -> paper"),
+        (("--set", "optim.lr=1.5"), "optim.lr: 0.03 -> 1.5"),
+    ],
+)
+def test_resume_with_another_configuration(
+    refuses: Refuses, cut_off: Path, extra: tuple[str, ...], change: str
+) -> None:
+    says = ("was started with another configuration", change, "choose another --out")
+    refuses(*RESUME, *extra, says=says)
+
+
+def test_resume_after_the_config_file_was_edited(refuses: Refuses, cut_off: Path) -> None:
+    config = cut_off / "config.toml"
+    config.write_text(config.read_text().replace("lr = 0.03", "lr = 0.3"))
+    refuses(*RESUME, says=("belongs to a run with another configuration", "use the folder it came from"))
+
+
+def test_resume_with_another_data_set_behind_the_split(refuses: Refuses, cut_off: Path) -> None:
+    split = cut_off / "split.json"
+    split.write_text(split.read_text().replace('"labels": [', '"labels": [5, ', 1))
+    refuses(*RESUME, says=("split.json cannot be used as a split", "41 labels"))
+
+
+def test_truncated_checkpoint_and_the_way_out(refuses: Refuses, cut_off: Path, finished_run: Path) -> None:
+    newest = newest_checkpoint(cut_off)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    refuses(*RESUME, says=(newest.name, "not an intact checkpoint", "delete it to continue from the one before"))
+    newest.unlink()
+    succeed(*RESUME)
+    assert (cut_off / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
+
+
+def test_checkpoint_with_a_flipped_bit(refuses: Refuses, cut_off: Path) -> None:
+    newest = newest_checkpoint(cut_off)
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    newest.write_bytes(content)
+    refuses(*RESUME, says=("not an intact checkpoint",))
+
+
+@pytest.mark.parametrize("kind", ["text", "pickle", "weights alone", "other run"])
+def test_foreign_checkpoint(refuses: Refuses, cut_off: Path, finished_run: Path, here: Path, kind: str) -> None:
+    newest = newest_checkpoint(cut_off)
+    if kind == "text":
+        newest.write_text("hello")
+    elif kind == "pickle":
+        torch.save({"model": torch.zeros(3)}, newest)
+    elif kind == "weights alone":
+        shutil.copy(finished_run / "model.safetensors", newest)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            fill_disk(patch, "model.safetensors")
+            call(*TRAIN_DIGITS, "--seed", "7", "--out", here / "other")
+        shutil.copy(newest_checkpoint(here / "other"), newest)
+    says = "another configuration" if kind == "other run" else "not an intact checkpoint"
+    refuses(*RESUME, says=(newest.name, says))
+
+
+@pytest.mark.parametrize("words", [("evaluate", "run"), ("predict", "run", "x.png")])
+def test_run_without_a_model(refuses: Refuses, cut_off: Path, words: tuple[str, ...]) -> None:
+    refuses(*words, says=("run holds no trained model", "finished run"))
+
+
+def test_damaged_model(refuses: Refuses, finished: Path) -> None:
+    (finished / "model.safetensors").write_bytes(b"hello")
+    refuses("evaluate", "run", says=("model.safetensors is damaged", "train again"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("predict", "run", "nowhere"), ("There is no file or folder nowhere", "check the path")),
+        (("predict", "run", "run/checkpoints"), ("holds no images",)),
+        (("predict", "run", "run", "--out", "no/such/table.csv"), ("Cannot write no/such/table.csv", "--out")),
+        (("evaluate", "run", "--test", "nowhere"), ("There is no folder nowhere", "check the path")),
+        (("split", "--data", "digits", "--out", "no/split.json"), ("Cannot write no/split.json", "--out")),
+    ],
+)
+def test_paths_that_lead_nowhere(
+    refuses: Refuses, finished: Path, words: tuple[str, ...], says: tuple[str, ...]
+) -> None:
+    refuses(*words, says=says)

@@ -1,0 +1,199 @@
+"""From images to a trained model and its predictions, through the files that pass between the verbs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_helpers import TRAIN_DIGITS, call, picture, succeed
+from PIL import Image
+from safetensors import safe_open
+
+from unissl.evaluate.inference import load_model
+from unissl.nets import build
+from unissl.record import RunFolder
+
+PhotoRun = tuple[Path, str]
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_train_says_what_came_out_and_what_the_pool_was_worth(photo_run: PhotoRun) -> None:
+    run, said = photo_run
+    ours, floor = (read(folder / "summary.json")["accuracy"]["last"] for folder in (run, run / "labels-only"))
+    assert f"sage: accuracy {ours:.4f} (last)" in said
+    assert f"labels-only: accuracy {floor:.4f}; the pool was worth {100 * (ours - floor):+.1f} points" in said
+
+
+def test_summary(photo_run: PhotoRun) -> None:
+    summary = read(photo_run[0] / "summary.json")
+    evaluations = [line["accuracy"] for line in RunFolder(photo_run[0]).read_metrics() if line["kind"] == "eval"]
+    assert summary["accuracy"] == {
+        "last": evaluations[-1],
+        "mean_last_20": pytest.approx(np.mean(evaluations)),
+        "best": max(evaluations),
+    }
+    matrix = np.array(summary["confusion_matrix"])
+    assert matrix.sum() == summary["test_images"] == 6 and matrix.sum(1).tolist() == [3, 3]
+    assert summary["per_class_recall"] == [matrix[0, 0] / 3, matrix[1, 1] / 3]
+    assert matrix.trace() / 6 == pytest.approx(summary["accuracy"]["last"])
+    assert summary["class_names"] == ["cat", "dog"] and summary["labelled"] == [4, 4]
+    assert summary["pool"]["images"] == 6 and summary["skipped"] == []
+    assert (summary["method"], summary["net"], summary["seed"], summary["steps"]) == ("sage", "small", 0, 2)
+
+
+def test_pool_predictions_are_those_of_the_model(photo_run: PhotoRun, workshop: Path) -> None:
+    rows = pq.read_table(photo_run[0] / "predictions.parquet").to_pylist()
+    assert sorted(row["file"] for row in rows) == [f"unlabeled/{i}.png" for i in range(6)]
+    model = load_model(RunFolder(photo_run[0]))
+    for row in rows:
+        with Image.open(workshop / "photos" / row["file"]) as image:
+            pixels = np.asarray(image.resize((8, 8), Image.Resampling.BILINEAR))
+        probs = np.sort(model.predict(pixels[None]).probs[0])
+        assert row["class"] == model.class_names[model.predict(pixels[None]).classes[0]]
+        assert row["confidence"] == pytest.approx(probs[-1], rel=1e-4)
+        assert row["margin"] == pytest.approx(probs[-1] - probs[-2], rel=1e-4, abs=1e-6)
+
+
+def test_model_holds_the_network_alone(photo_run: PhotoRun) -> None:
+    network = build("small", 2, 3).state_dict()
+    with safe_open(photo_run[0] / "model.safetensors", framework="pt") as weights:
+        shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+    assert shapes == {name: tuple(value.shape) for name, value in network.items()}
+
+
+def test_manifest(photo_run: PhotoRun) -> None:
+    manifest = read(photo_run[0] / "manifest.json")
+    summary = read(photo_run[0] / "summary.json")
+    assert manifest.pop("parameters") == summary["parameters"] == sum(p.numel() for p in build("small", 2).parameters())
+    assert manifest.pop("config") == summary["config"]
+    assert all(0 < value < 1 for value in (*manifest.pop("mean"), *manifest.pop("std")))
+    version = manifest.pop("unissl")
+    assert succeed("--version").out.strip() == version
+    assert manifest == {
+        "format": "unissl-model-1",
+        "net": "small",
+        "method": "sage",
+        "class_names": ["cat", "dog"],
+        "height": 8,
+        "width": 8,
+        "channels": 3,
+    }
+
+
+def test_plots_as_png_and_svg(photo_run: PhotoRun) -> None:
+    plots = photo_run[0] / "plots"
+    names = ("confusion_matrix", "learning_curves", "pseudo_labels")
+    assert sorted(path.name for path in plots.iterdir()) == [f"{n}.{kind}" for n in names for kind in ("png", "svg")]
+    for name in names:
+        with Image.open(plots / f"{name}.png") as drawn:
+            assert min(drawn.size) > 100
+        assert "</svg>" in (plots / f"{name}.svg").read_text()
+
+
+def test_evaluate_repeats_the_summary(photo_run: PhotoRun, workshop: Path) -> None:
+    summary = read(photo_run[0] / "summary.json")
+    for words in ((), ("--test", workshop / "photos-test")):
+        said = succeed("evaluate", photo_run[0], *words).out
+        expected = f"6 images: accuracy {summary['accuracy']['last']:.4f}, balanced {summary['balanced_accuracy']:.4f}"
+        assert expected in said and "cat" in said and "dog" in said
+
+
+def test_evaluate_digits_on_a_folder_and_a_parquet_file(finished_run: Path, here: Path) -> None:
+    """Other test images come in either layout, whatever the model was trained on."""
+    rows = []
+    for label in (0, 7):
+        (here / "exam" / str(label)).mkdir(parents=True)
+        for i in range(2):
+            file = here / "exam" / str(label) / f"{i}.png"
+            picture(20 * label, seed=i, side=8).convert("L").save(file)
+            rows.append({"image": {"bytes": file.read_bytes(), "path": None}, "label": label})
+    pq.write_table(pa.Table.from_pylist(rows), here / "exam.parquet")
+    said = {succeed("evaluate", finished_run, "--test", place).out for place in ("exam", "exam.parquet")}
+    assert len(said) == 1 and said.pop().startswith("4 images: accuracy ")
+
+
+def test_predict_files_and_folders(photo_run: PhotoRun, workshop: Path, here: Path) -> None:
+    pool = workshop / "photos" / "unlabeled"
+    (here / "more").mkdir()
+    picture(90, seed=3).save(here / "more" / "new.png")
+    (here / "more" / "bad.png").write_text("hello")
+    outcome = succeed("predict", photo_run[0], pool, "more", pool / "0.png", "--out", "table.csv")
+    assert outcome.out == ""
+    assert outcome.err == "skipped more/bad.png: not an image that Pillow can read\n"
+    with (here / "table.csv").open(newline="") as handle:
+        lines = list(csv.DictReader(handle))
+    assert [line["file"] for line in lines] == [
+        *(str(pool / f"{i}.png") for i in range(6)),
+        "more/new.png",
+        str(pool / "0.png"),
+    ]
+    known = {row["file"]: row for row in pq.read_table(photo_run[0] / "predictions.parquet").to_pylist()}
+    for line in lines[:6]:
+        row = known[f"unlabeled/{Path(line['file']).name}"]
+        assert line["class"] == row["class"]
+        assert float(line["confidence"]) == pytest.approx(row["confidence"], abs=1e-4)
+        assert float(line["margin"]) == pytest.approx(row["margin"], abs=1e-4)
+
+
+def test_predict_to_the_terminal_and_nothing_readable(photo_run: PhotoRun, workshop: Path, here: Path) -> None:
+    said = succeed("predict", photo_run[0], workshop / "photos" / "cat" / "0.png").out
+    (line,) = csv.DictReader(io.StringIO(said))
+    assert line["class"] in ("cat", "dog") and 0.5 <= float(line["confidence"]) <= 1
+    (here / "bad.png").write_text("hello")
+    outcome = call("predict", photo_run[0], "bad.png", "--out", "table.csv")
+    assert outcome.code == 1 and "None of the images could be read; give files" in outcome.err
+    assert not (here / "table.csv").exists()
+
+
+def test_resume_of_a_finished_run_shows_it_again(finished_run: Path) -> None:
+    before = (finished_run / "summary.json").read_bytes()
+    said = succeed("train", "--resume", "--no-reference", "--out", finished_run).out
+    assert f"accuracy {json.loads(before)['accuracy']['last']:.4f} (last)" in said
+    assert (finished_run / "summary.json").read_bytes() == before
+
+
+def test_labels_in_a_csv_file(workshop: Path, photo_run: PhotoRun, here: Path) -> None:
+    """Three labels beside a folder of loose images; everything else is the pool."""
+    (here / "labels.csv").write_text("file,label\ncat/0.png,cat\ncat/1.png,cat\ndog/3.png,dog\n")
+    words = ("split", "--images", workshop / "photos", "--labels", "labels.csv", "--out", "split.json")
+    said = succeed(*words).out
+    split = read(here / "split.json")
+    assert split["labels"] == [0, 0, 1] and len(split["unlabelled"]) == 11
+    assert "?" in said and "written to split.json" in said
+
+
+def test_split_is_the_one_that_train_uses(finished_run: Path, here: Path) -> None:
+    succeed("split", "--data", "digits", "--out", "split.json")
+    assert (here / "split.json").read_text() == (finished_run / "split.json").read_text()
+
+
+def test_default_folder_and_quiet(here: Path) -> None:
+    outcome = succeed(*TRAIN_DIGITS, "--method", "fixmatch", "--seed", "3")
+    assert outcome.err == ""
+    assert (here / "runs" / "digits-fixmatch-3" / "summary.json").exists()
+
+
+def test_lists() -> None:
+    assert all(name in succeed("datasets").out for name in ("digits", "fashion-mnist", "cifar10", "cifar100"))
+    assert all(name in succeed("methods").out for name in ("labels-only", "fixmatch", "sage"))
+
+
+def test_a_mistake_in_a_real_process(here: Path) -> None:
+    """One line on stderr and the code, as a shell sees them."""
+    command = [sys.executable, "-m", "unissl", "train", "--data", "digits", "--gamma", "0.5", "--out", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=here, check=False)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == "error: Setting 'split.gamma': Input should be greater than or equal to 1 (given: 0.5).\n"
+    assert list(here.iterdir()) == []

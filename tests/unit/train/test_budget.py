@@ -1,0 +1,56 @@
+"""Minutes to steps: the arithmetic, and a clock that the test turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from unissl.train.budget import seconds_per_call, steps_within
+
+
+@pytest.mark.parametrize(
+    ("minutes", "per_step", "overhead", "steps"),
+    [(1, 0.5, 0, 120), (1, 0.5, 10, 100), (10, 0.7, 0, 857), (0.001, 5, 0, 1), (1, 0.5, 600, 1)],
+)
+def test_steps_within(minutes: float, per_step: float, overhead: float, steps: int) -> None:
+    assert steps_within(minutes, per_step, overhead) == steps
+
+
+class Clock:
+    """A clock that stands still between calls."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def timed(durations: list[float], monkeypatch: pytest.MonkeyPatch) -> tuple[float, int]:
+    """What is measured when call number i takes ``durations[i]``, the last one for ever; and the number of calls."""
+    clock, calls = Clock(), []
+    monkeypatch.setattr("unissl.train.budget.time.perf_counter", clock)
+
+    def call(number: int) -> None:
+        calls.append(number)
+        clock.now += durations[min(number, len(durations) - 1)]
+
+    per_call = seconds_per_call(call)
+    assert calls == list(range(len(calls)))
+    return per_call, len(calls)
+
+
+def test_the_first_calls_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed([90.0, 90.0, 2.0], monkeypatch) == (2.0, 5)
+
+
+def test_quick_calls_are_repeated_for_three_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    per_call, calls = timed([0.5], monkeypatch)
+    assert (per_call, calls) == (0.5, 2 + 6)
+
+
+def test_one_slow_call_does_not_spoil_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed([1.0, 1.0, 1.0, 50.0, 1.0], monkeypatch)[0] == 1.0
+
+
+def test_calls_that_take_no_time_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed([0.0], monkeypatch) == (0.0, 10_000)

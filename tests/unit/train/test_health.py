@@ -1,0 +1,40 @@
+"""Warnings in plain words, and when they are due."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unissl.train.health import collapse, nothing_selected
+
+
+@pytest.mark.parametrize(
+    ("predicted", "num_classes", "due"),
+    [
+        ([1, 1, 1], 2, True),
+        ([0, 1, 1], 2, False),
+        ([2, 2], 3, True),
+        ([0, 1], 3, False),
+        ([0, 1, 2], 10, True),
+        ([0, 1, 2, 3], 10, False),
+        (list(range(33)), 100, True),
+        (list(range(34)), 100, False),
+    ],
+)
+def test_collapse_is_a_third_of_the_classes_or_one_of_two(predicted: list[int], num_classes: int, due: bool) -> None:
+    assert (collapse(np.array(predicted), num_classes) is not None) == due
+
+
+def test_collapse_names_the_numbers() -> None:
+    message = collapse(np.array([3, 3, 3, 1]), 10)
+    assert message is not None
+    assert "Only 2 of 10 classes are predicted, 75% of the images as class 3" in message
+    assert "optim.lr" in message
+
+
+@pytest.mark.parametrize(("share", "due"), [(None, False), (0.0, True), (0.0009, True), (0.001, False), (1.0, False)])
+def test_nothing_selected(share: float | None, due: bool) -> None:
+    message = nothing_selected(share)
+    assert (message is not None) == due
+    if message is not None:
+        assert "method.threshold" in message and "sage" in message

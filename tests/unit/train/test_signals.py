@@ -1,0 +1,84 @@
+"""Being asked to stop, inside a process and from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from unissl.record import RunFolder
+from unissl.train.checkpoint import list_checkpoints
+from unissl.train.signals import Interrupted, listen
+
+STEPS = 250
+COMMAND = [sys.executable, "-m", "unissl", "train", "--data", "digits", "--method", "labels-only", "--quiet"]
+TINY = ["net.name=small", "data.size=8", "batch.labelled=2", "train.log_every=1", "train.epochs=1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_noted_and_the_old_handlers_come_back(number: int) -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with listen() as stop:
+        assert not stop
+        os.kill(os.getpid(), number)
+        assert stop and stop.signal == number
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_second_signal_acts_as_usual() -> None:
+    with pytest.raises(KeyboardInterrupt), listen():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_other_threads_train_without_listening() -> None:
+    found: list[bool] = []
+
+    def train() -> None:
+        with listen() as stop:
+            found.append(bool(stop))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+def test_exit_codes_are_the_shell_s() -> None:
+    assert Interrupted(signal.SIGINT, 5).exit_code == 130
+    stopped = Interrupted(signal.SIGTERM, 5)
+    assert stopped.exit_code == 143
+    assert str(stopped) == "stopped by SIGTERM after step 5; the state is saved"
+
+
+def test_a_terminated_run_saves_its_state_and_resumes_to_the_end(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    overrides = [word for setting in TINY for word in ("--set", setting)]
+    command = [*COMMAND, "--steps", str(STEPS), "--out", str(folder.path), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not folder.metrics.exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        process.terminate()
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM" in said and "Traceback" not in said
+    (saved,) = list_checkpoints(folder.checkpoints)
+    stopped_at = int(saved.stem.removeprefix("step-"))
+    assert 0 < stopped_at < STEPS
+    assert not folder.finished
+
+    resumed = subprocess.run(
+        [*COMMAND, "--out", str(folder.path), "--resume"], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert folder.finished
+    assert [line["step"] for line in folder.read_metrics() if line["kind"] == "train"] == list(range(1, STEPS + 1))

@@ -1,0 +1,258 @@
+"""The training loop: where epochs end, what stops it, what it warns of, and that a resumed run is an unbroken one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from method_cases import OPTIM, make_batches, make_split
+from torch import Tensor
+
+from unissl.methods.base import Context, Method, MethodConfig, Network
+from unissl.methods.fixmatch import FixMatchConfig
+from unissl.nets import build
+from unissl.record import WALL_CLOCK_FIELDS, RunFolder
+from unissl.runs import take_up
+from unissl.train import checkpoint
+from unissl.train.checkpoint import TrainState
+from unissl.train.ema import Ema
+from unissl.train.learner import Learner
+from unissl.train.optim import build_optimizer
+from unissl.train.signals import Interrupted
+from unissl.train.trainer import NonFiniteLoss, TrainConfig, Trainer, epoch_ends, step_at
+from unissl.types import Batch, DataInfo, Losses, Step
+
+SPLIT = make_split(6)
+Lines = list[dict[str, Any]]
+
+
+class Scripted(Method):
+    """A supervised step whose loss, selection and side effects the test decides, step by step."""
+
+    def __init__(self) -> None:
+        super().__init__(MethodConfig(name="scripted"), DataInfo(6, 128, 24, SPLIT.labelled_counts))
+        self.factor: Callable[[int], float] = lambda i: 1.0
+        self.selected: Callable[[int], float] = lambda i: 0.5
+        self.then: Callable[[int], object] = lambda i: None
+        self.calls: list[str] = []
+
+    def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
+        lb = batch["labelled"]
+        loss = torch.nn.functional.cross_entropy(net(lb.views["weak"]).logits, lb.truth)
+        self.calls.append(f"losses {step.iteration}")
+        return Losses(
+            {"sup": loss * self.factor(step.iteration)}, {}, {"selected": torch.tensor(self.selected(step.iteration))}
+        )
+
+    def on_epoch_start(self, ctx: Context) -> None:
+        self.calls.append(f"epoch {ctx.step.epoch}")
+
+    def after_step(self, ctx: Context) -> None:
+        self.then(ctx.step.iteration)
+
+
+def good_predictions(learner: Learner, shadow: dict[str, Tensor]) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+    return {"accuracy": 0.5}, np.arange(6)
+
+
+def collapsed(learner: Learner, shadow: dict[str, Tensor]) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+    return {"accuracy": 0.5}, np.array([2, 2, 2, 4])
+
+
+def make(folder: Path, **changes: Any) -> tuple[Trainer, Scripted]:
+    torch.manual_seed(0)
+    method = Scripted()
+    learner = Learner(build("small", 6, 1), method)
+    state = TrainState(learner, Ema(learner, OPTIM.ema), build_optimizer(learner, OPTIM))
+    trainer = Trainer(
+        state=state,
+        batches=make_batches(FixMatchConfig(), SPLIT),
+        config=TrainConfig(**{"steps": 8, "epochs": 4, "log_every": 1, **changes}),
+        optim=OPTIM,
+        folder=RunFolder(folder),
+        config_hash="hash",
+        evaluate=good_predictions,
+        quiet=True,
+    )
+    return trainer, method
+
+
+def lines(folder: Path, kind: str | None = None) -> Lines:
+    found = RunFolder(folder).read_metrics()
+    kept = [line for line in found if kind in (None, line["kind"])]
+    return [{k: v for k, v in line.items() if k not in WALL_CLOCK_FIELDS} for line in kept]
+
+
+@settings(deadline=None)
+@given(total=st.integers(1, 3000), epochs=st.integers(1, 300))
+def test_epochs_cover_the_steps_whatever_the_numbers(total: int, epochs: int) -> None:
+    """A step is the last of its epoch exactly when ``epoch_ends`` says so, and lengths differ by one at most."""
+    numbers = [step_at(i, total, epochs).epoch for i in range(total)]
+    changes = {i + 1 for i in range(total) if i + 1 == total or numbers[i + 1] != numbers[i]}
+    assert epoch_ends(total, epochs) == changes
+    assert numbers[0] == 0 and max(numbers) < epochs
+    lengths = [numbers.count(e) for e in set(numbers)]
+    assert max(lengths) - min(lengths) <= 1
+    if total >= epochs:
+        assert set(numbers) == set(range(epochs))
+
+
+def test_step_says_which_share_of_the_budget_is_used() -> None:
+    assert step_at(30 * 1024, 2**18, 256) == Step(30720, 2**18, 30, 256)
+    assert step_at(30 * 1024, 2**18, 256).fraction == 30 / 256
+    assert epoch_ends(7, 3) == {3, 5, 7}
+    assert epoch_ends(2, 5) == {1, 2}
+
+
+def test_a_run_in_the_order_it_happens(tmp_path: Path) -> None:
+    trainer, method = make(tmp_path, steps=5, epochs=2, log_every=2)
+    trainer.run()
+    assert method.calls == [
+        *("epoch 0", "losses 0", "losses 1", "losses 2"),
+        *("epoch 1", "losses 3", "losses 4"),
+    ]
+    assert [(line["kind"], line["step"], line["epoch"]) for line in lines(tmp_path)] == [
+        ("train", 2, 0),
+        ("eval", 3, 0),
+        ("train", 4, 1),
+        ("train", 5, 1),
+        ("eval", 5, 1),
+    ]
+    names = [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")]
+    assert names == ["step-00000003.safetensors", "step-00000005.safetensors"]
+
+
+def test_checkpoints_by_number_of_steps(tmp_path: Path) -> None:
+    trainer, _ = make(tmp_path, checkpoint_every=3)
+    trainer.run()
+    names = [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")]
+    assert names == ["step-00000003.safetensors", "step-00000006.safetensors"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
+    bad: float, log_every: int, tmp_path: Path
+) -> None:
+    """Also when no line is logged in between: then before the next checkpoint is written."""
+    trainer, method = make(tmp_path, log_every=log_every)
+    method.factor = lambda i: bad if i == 4 else 1.0
+    with pytest.raises(NonFiniteLoss, match="no longer a finite number at step .* lower optim.lr") as caught:
+        trainer.run()
+    assert str(tmp_path / "checkpoints") in str(caught.value)
+    assert [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")] == [
+        "step-00000002.safetensors",
+        "step-00000004.safetensors",
+    ]
+    fresh, _ = make(tmp_path / "elsewhere")
+    checkpoint.restore(tmp_path / "checkpoints" / "step-00000004.safetensors", fresh.state, "hash")
+    assert all(torch.isfinite(p).all() for p in fresh.state.learner.parameters())
+
+
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    """The last step before a checkpoint may blow up with its loss still finite."""
+    trainer, method = make(tmp_path)
+
+    def break_a_weight(i: int) -> None:
+        if i == 3:
+            with torch.no_grad():
+                trainer.state.learner.get_parameter("net.head.bias")[0] = float("nan")
+
+    method.then = break_a_weight
+    with pytest.raises(NonFiniteLoss):
+        trainer.run()
+    names = [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")]
+    assert names == ["step-00000002.safetensors"]
+
+
+def test_a_healthy_run_is_not_warned(tmp_path: Path) -> None:
+    make(tmp_path)[0].run()
+    assert lines(tmp_path, "warning") == []
+
+
+def test_collapse_is_said_and_recorded_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, _ = make(tmp_path)
+    trainer.evaluate, trainer.quiet = collapsed, False
+    trainer.run()
+    (warning,) = lines(tmp_path, "warning")
+    assert (warning["about"], warning["step"]) == ("collapse", 4)  # step 2 is too early to judge
+    assert warning["message"].startswith("Only 2 of 6 classes are predicted, 75% of the images as class 2")
+    assert capsys.readouterr().err.count("warning: Only 2 of 6 classes") == 1
+
+
+def test_a_pool_that_teaches_nothing_is_noted(tmp_path: Path) -> None:
+    """The mean of an epoch counts, not a single step: 0.002 and 0 are enough, 0 and 0 are not."""
+    trainer, method = make(tmp_path)
+    method.selected = lambda i: 0.002 if i % 2 == 0 and i < 6 else 0.0
+    trainer.run()
+    (warning,) = lines(tmp_path, "warning")
+    assert (warning["about"], warning["step"]) == ("selection", 8)
+    assert warning["message"].startswith("Only 0.00% of the pseudo-labels are in use")
+
+
+@pytest.mark.parametrize("stop_after", [3, 4, 5, 7])
+def test_a_resumed_run_records_what_an_unbroken_one_does(stop_after: int, tmp_path: Path) -> None:
+    """A signal in the middle of an epoch: losses, evaluations and warnings come out the same, each once."""
+
+    def prepare(folder: Path) -> tuple[Trainer, Scripted]:
+        trainer, method = make(folder, steps=9, epochs=3)
+        trainer.evaluate = collapsed
+        method.selected = lambda i: 0.01 if i == 6 else 0.0
+        return trainer, method
+
+    whole, _ = prepare(tmp_path / "whole")
+    whole.folder.create()
+    whole.run()
+
+    broken, method = prepare(tmp_path / "broken")
+    broken.folder.create()
+    method.then = lambda i: os.kill(os.getpid(), signal.SIGTERM) if i + 1 == stop_after else None
+    with pytest.raises(Interrupted) as caught:
+        broken.run()
+    assert caught.value.exit_code == 143
+    broken.folder.append_metrics({"kind": "warning", "step": 99, "about": "lost", "message": "after the checkpoint"})
+
+    again, method = prepare(tmp_path / "broken")
+    take_up(again.folder, again.state, "hash")
+    assert again.state.step == stop_after
+    again.run()
+    assert method.calls[0] in (f"losses {stop_after}", f"epoch {stop_after // 3}")
+    assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
+    assert {line["about"] for line in lines(tmp_path / "whole", "warning")} == {"collapse", "selection"}
+
+
+def test_a_signal_in_the_last_step_does_not_interrupt(tmp_path: Path) -> None:
+    trainer, method = make(tmp_path)
+    method.then = lambda i: os.kill(os.getpid(), signal.SIGTERM) if i == 7 else None
+    trainer.run()
+    assert trainer.state.step == 8
+
+
+def test_a_context_scans_without_touching_training(tmp_path: Path) -> None:
+    trainer, method = make(tmp_path, steps=2, epochs=1)
+    seen: list[int] = []
+    spread: list[float] = []
+
+    def look(ctx: Context) -> None:
+        for batch, prediction in ctx.scan("unlabelled", weights="live"):
+            seen.extend(batch.index.tolist())
+            spread.append(prediction.logits.std().item())
+
+    before = {name: value.clone() for name, value in trainer.state.learner.state_dict().items()}
+    method.on_epoch_start = look  # type: ignore[method-assign]
+    method.losses = lambda net, batch, step: Losses({"sup": net.head.weight.sum() * 0})  # type: ignore[method-assign]
+    trainer.optim = trainer.optim.model_copy(update={"lr": 1e-30})
+    trainer.run()
+    assert seen == list(range(24)) and min(spread) > 0
+    after = trainer.state.learner.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert trainer.state.learner.training
