@@ -26,6 +26,8 @@ from unissl.config import Settings
 from unissl.types import Batch, Source, Split, Stream, StreamBatch
 
 Rows = npt.NDArray[np.int64]
+Joined = tuple[Tensor, Tensor] | None
+"""Positions in the pool (k,) and soft targets (k, C) of images that joined the labelled set (``Method.joined``)."""
 
 
 class BatchConfig(Settings):
@@ -68,11 +70,12 @@ class Batches:
     seed: int
     device: torch.device
 
-    def at(self, step: int) -> Batch:
-        return {name: self._stream_at(name, stream, step) for name, stream in self.streams.items()}
+    def at(self, step: int, joined: Joined = None) -> Batch:
+        """The batches of a step. ``joined`` are images of the pool that count as labelled by now."""
+        return {name: self._stream_at(name, stream, step, joined) for name, stream in self.streams.items()}
 
-    def _stream_at(self, name: str, stream: Stream, step: int) -> StreamBatch:
-        pool = self.pools[stream.source]
+    def _stream_at(self, name: str, stream: Stream, step: int, joined: Joined) -> StreamBatch:
+        pool = self._source(stream.source, joined)
         size = max(1, round(stream.ratio * self._base_size(stream.source)))
         positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
         raw = self._raw(pool.rows[positions])
@@ -82,9 +85,11 @@ class Batches:
         }
         return self._batch(pool, positions, views)
 
-    def scan(self, source: Source, view: str = "none", seed_step: int = 0) -> Iterator[StreamBatch]:
+    def scan(
+        self, source: Source, view: str = "none", seed_step: int = 0, joined: Joined = None
+    ) -> Iterator[StreamBatch]:
         """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
-        pool = self.pools[source]
+        pool = self._source(source, joined)
         for start in range(0, len(pool.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
             raw = self._raw(pool.rows[positions])
@@ -93,6 +98,14 @@ class Batches:
                 view, raw, self.augment, seed=self.seed, step=seed_step, stream=f"scan-{source}", positions=where
             )
             yield self._batch(pool, positions, {view: self._to_float(made)})
+
+    def _source(self, source: Source, joined: Joined) -> Pool:
+        pool = self.pools[source]
+        if joined is None or source != "labelled" or pool.targets is None:
+            return pool
+        positions, targets = joined
+        rows = np.concatenate([pool.rows, self.pools["unlabelled"].rows[positions.cpu().numpy()]])
+        return Pool(rows, torch.cat([pool.targets, targets.to(pool.targets)]))
 
     def _batch(self, pool: Pool, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
         index = torch.from_numpy(positions)

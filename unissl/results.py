@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from unissl import __version__
+from unissl.config import to_tree
 from unissl.data import Dataset
 from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.inference import save_model
@@ -58,7 +59,9 @@ def write_model(
     manifest = {
         "unissl": __version__,
         "net": facts["net"],
-        "method": facts["method"],
+        "method": to_tree(learner.method.cfg),
+        "labelled_counts": list(learner.method.info.labelled_counts),
+        "pool_images": learner.method.info.num_unlabelled,
         "config": facts["config"],
         "class_names": list(dataset.train.class_names),
         "height": height,

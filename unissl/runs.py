@@ -12,57 +12,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field, SerializeAsAny
 from torch import Tensor
 
-from unissl.augment import AugmentConfig
-from unissl.batches import BatchConfig, Batches, pools
-from unissl.config import Settings, Tree, check, fingerprint, merge, read_toml, to_toml, to_tree
-from unissl.data import DataConfig, Dataset, load
+from unissl.batches import Batches, pools
+from unissl.config import Tree, to_toml
+from unissl.data import Dataset, load
 from unissl.errors import UserError
 from unissl.evaluate.metrics import accuracy
 from unissl.evaluate.predict import Predictions, predict_images
-from unissl.methods.base import MethodConfig
 from unissl.methods.registry import get_method
-from unissl.nets import NetConfig, build, channels_last
+from unissl.nets import build, channels_last
 from unissl.record import RunFolder, read_json, write_text
 from unissl.results import write_results
-from unissl.splits import SplitConfig, make_split, read_split, write_split
+from unissl.run_config import MachineConfig, RunConfig, config_facts, fit_to_data, identity, stored_config
+from unissl.splits import make_split, read_split, write_split
 from unissl.train import checkpoint
 from unissl.train.budget import seconds_per_call, steps_within
 from unissl.train.checkpoint import TrainState
 from unissl.train.ema import Ema
 from unissl.train.learner import Learner
-from unissl.train.optim import OptimConfig, build_optimizer
-from unissl.train.trainer import TrainConfig, Trainer, step_at
-from unissl.types import UNKNOWN, DataInfo, Split
-
-DEFAULT_STEPS = 2**18
-
-
-class MachineConfig(Settings):
-    """Where a run happens. Not part of its identity, but for the last bits of floating point."""
-
-    device: str = "cpu"
-    """cpu, cuda, cuda:1, mps, ..."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads; by default what torch finds."""
-
-
-class RunConfig(Settings):
-    """Everything that decides a run."""
-
-    seed: int = Field(default=0, ge=0, lt=2**32)
-    """Decides the split, the initial weights, the order of images and their views."""
-    data: DataConfig = DataConfig()
-    split: SplitConfig = SplitConfig()
-    augment: AugmentConfig = AugmentConfig()
-    net: NetConfig = NetConfig()
-    method: SerializeAsAny[MethodConfig]
-    batch: BatchConfig = BatchConfig()
-    optim: OptimConfig = OptimConfig()
-    train: TrainConfig = TrainConfig()
-    machine: MachineConfig = MachineConfig()
+from unissl.train.optim import build_optimizer
+from unissl.train.trainer import Trainer, step_at
+from unissl.types import DataInfo, Split
 
 
 @dataclass(frozen=True)
@@ -72,25 +43,6 @@ class Run:
     folder: RunFolder
     config: RunConfig
     summary: dict[str, Any]
-
-
-def build_config(tree: Mapping[str, Any]) -> RunConfig:
-    """Check a nested dictionary of differences from the defaults; the method's part by the method's own model."""
-    require_groups(tree)
-    method = dict(tree.get("method", {}))
-    chosen = get_method(str(method.setdefault("name", "sage")))
-    return check(RunConfig, {**tree, "method": check(chosen.Config, method, where="method")})
-
-
-def require_groups(tree: Mapping[str, Any]) -> None:
-    for key, value in tree.items():
-        if key != "seed" and key in RunConfig.model_fields and not isinstance(value, Mapping):
-            raise UserError(f"Setting '{key}' is a group of settings; give one of them, as in --set {key}.NAME=VALUE.")
-
-
-def identity(config: RunConfig) -> str:
-    """Hash of all that decides the numbers of a run."""
-    return fingerprint({key: value for key, value in to_tree(config).items() if key != "machine"})
 
 
 def run(config: RunConfig, out: Path | str, *, quiet: bool = False) -> Run:
@@ -182,40 +134,10 @@ def carry_out(
     return Run(folder, config, summary)
 
 
-def stored_config(folder: RunFolder, said: Tree) -> RunConfig:
-    """The configuration a run folder was started with; what is said beside it must not change it."""
-    if not folder.holds_run:
-        raise UserError(f"{folder.path} holds no run to resume; leave out --resume to start one there.")
-    require_groups(said)
-    stored = build_config(read_toml(folder.config))
-    method = said.get("method", {}).get("name", stored.method.name)
-    changed = [f"method.name: {stored.method.name} -> {method}"] if method != stored.method.name else []
-    again = stored if changed else build_config(merge(to_tree(stored), said))
-    changed += differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
-    if changed:
-        raise UserError(
-            f"{folder.path} was started with another configuration ({changed[0]}); resume without changing it, "
-            "or choose another --out."
-        )
-    return again
-
-
 def same_split(one: Split, other: Split) -> bool:
     return all(
         np.array_equal(getattr(one, name), getattr(other, name)) for name in ("labelled", "labels", "unlabelled")
     )
-
-
-def differences(stored: Mapping[str, Any], given: Mapping[str, Any], where: str = "") -> list[str]:
-    """Where two trees differ, as ``key: old -> new``."""
-    found: list[str] = []
-    for key in sorted({*stored, *given}):
-        old, value = stored.get(key), given.get(key)
-        if isinstance(value, Mapping):
-            found += differences(old if isinstance(old, Mapping) else {}, value, f"{where}{key}.")
-        elif old != value:
-            found.append(f"{where}{key}: {old} -> {value}")
-    return found
 
 
 def find_device(machine: MachineConfig) -> torch.device:
@@ -230,19 +152,6 @@ def find_device(machine: MachineConfig) -> torch.device:
     return device
 
 
-def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """Fill in what depends on the data: settings by number of classes, whether mirror images make sense, and that
-    a table with images of unknown class is split as it is."""
-    update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
-    if not config.split.model_fields_set and (dataset.train.labels == UNKNOWN).any():
-        update["split"] = config.split.model_copy(update={"profile": "given"})
-    if "flip" not in config.augment.model_fields_set:
-        update["augment"] = config.augment.model_copy(update={"flip": dataset.flip})
-    if config.train.steps is None and config.train.minutes is None:
-        update["train"] = config.train.model_copy(update={"steps": DEFAULT_STEPS})
-    return config.model_copy(update=update)
-
-
 def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
     torch.manual_seed(config.seed)
@@ -254,7 +163,8 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
     streams = method_class.streams(config.method)
     if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
         raise UserError(
-            f"There is no unlabelled image for {config.method.name} to learn from; add some, or take labels-only."
+            f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
+            "--profile uniform, or use --method labels-only."
         )
     info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
@@ -344,15 +254,3 @@ def evaluate(
         return {}, predict_rows(learner, shadow, dataset.train.images, dataset, config, device, rows).classes
     predicted = predict_rows(learner, shadow, dataset.test.images, dataset, config, device).classes
     return {"accuracy": accuracy(dataset.test.labels, predicted)}, predicted
-
-
-def config_facts(config: RunConfig) -> dict[str, Any]:
-    """What the summary repeats of the configuration."""
-    return {
-        "method": config.method.name,
-        "data": config.data.name,
-        "net": config.net.name,
-        "seed": config.seed,
-        "steps": config.train.steps,
-        "config": identity(config),
-    }

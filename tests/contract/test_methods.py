@@ -36,7 +36,7 @@ def advance(state: TrainState, batches: Batches, until: int) -> list[float]:
         if iteration % (TOTAL // EPOCHS) == 0:
             state.learner.method.on_epoch_start(context)
         set_learning_rate(state.optimizer, learning_rate(OPTIM, iteration, TOTAL))
-        total = state.learner.losses(batches.at(iteration), step).total
+        total = state.learner.losses(batches.at(iteration, state.learner.method.joined()), step).total
         state.optimizer.zero_grad()
         total.backward()
         state.optimizer.step()

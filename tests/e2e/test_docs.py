@@ -22,7 +22,8 @@ from unissl.methods.registry import all_methods
 from unissl.methods.sage import SAGEConfig
 from unissl.nets import known as known_nets
 from unissl.recipes import RECIPES, with_recipe
-from unissl.runs import build_config, run
+from unissl.run_config import build_config
+from unissl.runs import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -112,8 +112,6 @@ def test_cache_that_cannot_be_made(refuses: Refuses, here: Path, monkeypatch: py
 
 def test_full_disk_while_decoding(refuses: Refuses, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_photos(here / "photos")
-    (here / "cache").mkdir()
-    monkeypatch.setenv("UNISSL_CACHE", str(here / "cache"))
 
     def fsync(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -121,3 +119,4 @@ def test_full_disk_while_decoding(refuses: Refuses, here: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
         refuses(*TRAIN_PHOTOS, *OUT, says=("The disk is full at the image cache", "free some space"))
+    assert {path.suffix for path in Path(os.environ["UNISSL_CACHE"]).iterdir()} == {".lock"}

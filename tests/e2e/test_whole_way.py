@@ -81,10 +81,12 @@ def test_manifest(photo_run: PhotoRun) -> None:
     assert all(0 < value < 1 for value in (*manifest.pop("mean"), *manifest.pop("std")))
     version = manifest.pop("unissl")
     assert succeed("--version").out.strip() == version
+    assert manifest.pop("method")["name"] == summary["method"] == "sage"
+    assert manifest.pop("labelled_counts") == summary["labelled"]
+    assert manifest.pop("pool_images") == summary["pool"]["images"]
     assert manifest == {
         "format": "unissl-model-1",
         "net": "small",
-        "method": "sage",
         "class_names": ["cat", "dog"],
         "height": 8,
         "width": 8,

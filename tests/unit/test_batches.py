@@ -30,6 +30,12 @@ def test_every_pass_sees_each_image_once(size: int, count: int, seed: int) -> No
         assert sorted(row[number * size : (number + 1) * size]) == list(range(size))
 
 
+def test_steps_follow_each_other_in_a_pass() -> None:
+    """Eleven batches of ten are ten passes over a pool of eleven."""
+    row = torch.cat([BATCHES.at(step)["unlabelled"].index for step in range(11)])
+    assert all(sorted(part.tolist()) == list(range(11)) for part in row.reshape(10, 11))
+
+
 def test_passes_streams_and_seeds_have_orders_of_their_own() -> None:
     first, second = np.split(draw_positions(0, "labelled", 50, 0, 100), 2)
     assert not np.array_equal(first, second)
@@ -98,3 +104,17 @@ def test_pools_of_a_split() -> None:
     assert found["labelled"].rows.tolist() == SPLIT.labelled.tolist()
     assert found["unlabelled"].rows.tolist() == SPLIT.unlabelled.tolist()
     assert found["unlabelled"].targets is None
+
+
+def test_images_of_the_pool_can_join_the_labelled_set() -> None:
+    split, config = make_split(4, pool_size=9), FixMatchConfig()
+    batches = make_batches(config, split)
+    targets = torch.full((2, 4), 0.25)
+    joined = (torch.tensor([3, 7]), targets)
+    rows = [batch for batch in batches.scan("labelled", joined=joined)]
+    assert sum(len(batch) for batch in rows) == len(split.labelled) + 2
+    assert torch.equal(torch.cat([batch.truth for batch in rows])[-2:], targets)
+    pool = torch.cat([batch.views["none"] for batch in batches.scan("unlabelled")])
+    assert torch.equal(torch.cat([batch.views["none"] for batch in rows])[-2:], pool[[3, 7]])
+    seen = torch.cat([batches.at(step, joined)["labelled"].index for step in range(5)])
+    assert set(seen.tolist()) == set(range(len(split.labelled) + 2))

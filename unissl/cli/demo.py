@@ -36,7 +36,8 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     from unissl.recipes import with_recipe
     from unissl.record import RunFolder, write_json
     from unissl.report.charts import comparison, save
-    from unissl.runs import build_config, resume, run
+    from unissl.run_config import build_config
+    from unissl.runs import resume, run
 
     top = RunFolder(out)
     if top.holds_run or not any(RunFolder(out / name).holds_run for name in METHODS):

@@ -29,7 +29,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from unissl.evaluate.inference import load_model
     from unissl.evaluate.metrics import score
     from unissl.record import RunFolder
-    from unissl.runs import build_config
+    from unissl.run_config import build_config
     from unissl.types import ImageTable
 
     folder = RunFolder(run)

@@ -37,7 +37,7 @@ def split(
     from unissl.data import load
     from unissl.errors import UserError
     from unissl.recipes import with_recipe
-    from unissl.runs import build_config, fit_to_data
+    from unissl.run_config import build_config, fit_to_data
     from unissl.splits import make_split, write_split
     from unissl.types import UNKNOWN
 

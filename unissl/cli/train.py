@@ -69,7 +69,7 @@ def train(
 
     prepare_process()
     from unissl.recipes import with_recipe
-    from unissl.runs import build_config
+    from unissl.run_config import build_config
     from unissl.runs import resume as resume_run
     from unissl.runs import run as start_run
 
@@ -115,7 +115,8 @@ def train_reference(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import merge, to_tree
     from unissl.record import RunFolder
-    from unissl.runs import build_config, resume, run
+    from unissl.run_config import build_config
+    from unissl.runs import resume, run
 
     folder = RunFolder(finished.folder.path / "labels-only")
     if folder.holds_run:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions, predict_images
+from unissl.methods.registry import get_method
 from unissl.nets import build, channels_last
 from unissl.record import RunFolder, read_json, write_json, write_tensors
+from unissl.types import DataInfo
 
 FORMAT = "unissl-model-1"
 
@@ -22,7 +24,7 @@ FORMAT = "unissl-model-1"
 class Model:
     """A trained classifier, ready for images of the size and channels it was trained on."""
 
-    net: nn.Module
+    module: nn.Module
     class_names: tuple[str, ...]
     size: tuple[int, int]
     channels: int
@@ -31,12 +33,23 @@ class Model:
 
     def predict(self, images: Any, batch_size: int = 256) -> Predictions:
         """Class probabilities of uint8 images (n, h, w, channels)."""
-        return predict_images(lambda x: self.net(x).logits, images, self.mean, self.std, batch_size=batch_size)
+        return predict_images(lambda x: self.module(x).logits, images, self.mean, self.std, batch_size=batch_size)
 
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
     write_tensors(folder.model, weights)
     write_json(folder.manifest, {"format": FORMAT, **manifest})
+
+
+def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
+    """The inference module that a manifest describes, with weights yet to be loaded."""
+    num_classes = len(manifest["class_names"])
+    net = build(manifest["net"], num_classes, manifest["channels"])
+    method_class = get_method(manifest["method"]["name"])
+    net.wanted_taps = method_class.taps
+    counts = tuple(manifest["labelled_counts"])
+    info = DataInfo(num_classes, net.feat_dim, manifest["pool_images"], counts)
+    return method_class(method_class.Config(**manifest["method"]), info).inference_module(net)
 
 
 def load_model(folder: RunFolder) -> Model:
@@ -46,14 +59,13 @@ def load_model(folder: RunFolder) -> Model:
     manifest = read_json(folder.manifest)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{folder.manifest} is not a manifest of this version; train again.")
-    net = build(manifest["net"], len(manifest["class_names"]), manifest["channels"])
+    module = rebuild(manifest)
     try:
-        net.load_state_dict(load_file(folder.model), strict=True)
+        module.load_state_dict(load_file(folder.model), strict=True)
     except (SafetensorError, RuntimeError):
         raise UserError(f"{folder.model} is damaged or does not fit its manifest; train again.") from None
-    net.eval()
     return Model(
-        channels_last(net),
+        channels_last(module.eval()),
         tuple(manifest["class_names"]),
         (manifest["height"], manifest["width"]),
         manifest["channels"],

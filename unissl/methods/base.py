@@ -58,7 +58,7 @@ class Method(nn.Module):
     family: ClassVar[str]
     link: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What the method cannot do without, e.g. ``images``, ``taps``, ``heldout``."""
+    """What the method cannot do without: ``images``, ``taps``, ``heldout`` or ``pool labels``."""
     taps: ClassVar[tuple[str, ...]] = ()
     """Inner feature maps that the method wants from the network."""
 
@@ -90,8 +90,18 @@ class Method(nn.Module):
         return Prediction(out.logits, out.feat)
 
     def inference_module(self, net: nn.Module) -> nn.Module:
-        """The module whose weights are shipped; the default drops every head of the method."""
+        """The module whose weights are shipped: images in, something with the ``logits`` of ``predict`` out.
+
+        The default is the network alone, which drops every head of the method.
+        """
         return net
+
+    def joined(self) -> tuple[Tensor, Tensor] | None:
+        """Images of the pool that the method has moved into the labelled set: positions (k,) and soft targets (k, C).
+
+        The batches are made from this at every step, so a method keeps the selection in its buffers and nowhere else.
+        """
+        return None
 
     def never_trained(self) -> frozenset[str]:
         """Names of the method's own parameters that can never receive a gradient."""

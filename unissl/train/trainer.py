@@ -66,7 +66,7 @@ class TrainerContext:
         self, source: Source, weights: Literal["ema", "live"] = "ema", view: str = "weak"
     ) -> Iterator[tuple[StreamBatch, Prediction]]:
         shadow = self.shadow if weights == "ema" else None
-        for batch in self.batches.scan(source, view, seed_step=self.step.iteration):
+        for batch in self.batches.scan(source, view, self.step.iteration, self.learner.method.joined()):
             yield batch, self.learner.predict(batch.views[view], shadow)
 
 
@@ -132,7 +132,8 @@ class Trainer:
         """Views, losses, gradients, optimiser, EMA."""
         state = self.state
         set_learning_rate(state.optimizer, learning_rate(self.optim, step.iteration, step.total))
-        losses = state.learner.losses(self.batches.at(step.iteration), step)  # plug-in 2
+        batch = self.batches.at(step.iteration, state.learner.method.joined())
+        losses = state.learner.losses(batch, step)  # plug-in 2
         total = losses.total
         state.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)

@@ -139,15 +139,16 @@ def test_checkpoints_by_number_of_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("log_every", [1, 100])
+@pytest.mark.parametrize(("log_every", "noticed"), [(1, "'sup' .* at step 5"), (100, "'total' .* at step 6")])
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
-    bad: float, log_every: int, tmp_path: Path
+    bad: float, log_every: int, noticed: str, tmp_path: Path
 ) -> None:
     """Also when no line is logged in between: then before the next checkpoint is written."""
     trainer, method = make(tmp_path, log_every=log_every)
     method.factor = lambda i: bad if i == 4 else 1.0
-    with pytest.raises(NonFiniteLoss, match="no longer a finite number at step .* lower optim.lr") as caught:
+    with pytest.raises(NonFiniteLoss, match=f"The loss {noticed}; training stopped .* lower optim.lr") as caught:
         trainer.run()
+    assert all(np.isfinite(line["loss"]["sup"]) for line in lines(tmp_path, "train"))
     assert str(tmp_path / "checkpoints") in str(caught.value)
     assert [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")] == [
         "step-00000002.safetensors",

@@ -1,0 +1,131 @@
+"""The configuration of a run: all components' settings, their check, their fit to the data, their identity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, SerializeAsAny
+
+from unissl.augment import AugmentConfig
+from unissl.batches import BatchConfig
+from unissl.config import Settings, Tree, check, fingerprint, merge, read_toml, to_tree
+from unissl.data import DataConfig, Dataset
+from unissl.errors import UserError
+from unissl.methods.base import MethodConfig
+from unissl.methods.registry import get_method
+from unissl.nets import NetConfig
+from unissl.record import RunFolder
+from unissl.splits import SplitConfig
+from unissl.train.optim import OptimConfig
+from unissl.train.trainer import TrainConfig
+from unissl.types import UNKNOWN
+
+DEFAULT_STEPS = 2**18
+
+
+class MachineConfig(Settings):
+    """Where a run happens. Not part of its identity, but for the last bits of floating point."""
+
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, mps, ..."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads; by default what torch finds."""
+
+
+class RunConfig(Settings):
+    """Everything that decides a run."""
+
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Decides the split, the initial weights, the order of images and their views."""
+    data: DataConfig = DataConfig()
+    split: SplitConfig = SplitConfig()
+    augment: AugmentConfig = AugmentConfig()
+    net: NetConfig = NetConfig()
+    method: SerializeAsAny[MethodConfig]
+    batch: BatchConfig = BatchConfig()
+    optim: OptimConfig = OptimConfig()
+    train: TrainConfig = TrainConfig()
+    machine: MachineConfig = MachineConfig()
+
+
+def build_config(tree: Mapping[str, Any]) -> RunConfig:
+    """Check a nested dictionary of differences from the defaults; the method's part by the method's own model."""
+    require_groups(tree)
+    method = dict(tree.get("method", {}))
+    chosen = get_method(str(method.setdefault("name", "sage")))
+    return check(RunConfig, {**tree, "method": check(chosen.Config, method, where="method")})
+
+
+def require_groups(tree: Mapping[str, Any]) -> None:
+    for key, value in tree.items():
+        if key != "seed" and key in RunConfig.model_fields and not isinstance(value, Mapping):
+            raise UserError(f"Setting '{key}' is a group of settings; give one of them, as in --set {key}.NAME=VALUE.")
+
+
+def identity(config: RunConfig) -> str:
+    """Hash of all that decides the numbers of a run."""
+    return fingerprint({key: value for key, value in to_tree(config).items() if key != "machine"})
+
+
+def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
+    """Fill in what depends on the data: settings by number of classes, whether mirror images make sense, and that
+    a user's folder, or any table with images of unknown class, is split as it is."""
+    update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
+    truth_missing = bool((dataset.train.labels == UNKNOWN).any())
+    if "pool labels" in get_method(config.method.name).needs:
+        if truth_missing:
+            raise UserError(
+                f"{config.method.name} learns from the true labels of the pool, and {dataset.name} has images without; "
+                "use --method labels-only."
+            )
+        update["split"] = config.split.model_copy(update={"label_pool": True})
+    elif (truth_missing or config.data.name == "folder") and not config.split.model_fields_set:
+        update["split"] = config.split.model_copy(update={"profile": "given"})
+    if "flip" not in config.augment.model_fields_set:
+        update["augment"] = config.augment.model_copy(update={"flip": dataset.flip})
+    if config.train.steps is None and config.train.minutes is None:
+        update["train"] = config.train.model_copy(update={"steps": DEFAULT_STEPS})
+    return config.model_copy(update=update)
+
+
+def stored_config(folder: RunFolder, said: Tree) -> RunConfig:
+    """The configuration a run folder was started with; what is said beside it must not change it."""
+    if not folder.holds_run:
+        raise UserError(f"{folder.path} holds no run to resume; leave out --resume to start one there.")
+    require_groups(said)
+    stored = build_config(read_toml(folder.config))
+    method = said.get("method", {}).get("name", stored.method.name)
+    changed = [f"method.name: {stored.method.name} -> {method}"] if method != stored.method.name else []
+    again = stored if changed else build_config(merge(to_tree(stored), said))
+    changed += differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
+    if changed:
+        raise UserError(
+            f"{folder.path} was started with another configuration ({changed[0]}); resume without changing it, "
+            "or choose another --out."
+        )
+    return again
+
+
+def differences(stored: Mapping[str, Any], given: Mapping[str, Any], where: str = "") -> list[str]:
+    """Where two trees differ, as ``key: old -> new``."""
+    found: list[str] = []
+    for key in sorted({*stored, *given}):
+        old, value = stored.get(key), given.get(key)
+        if isinstance(value, Mapping):
+            found += differences(old if isinstance(old, Mapping) else {}, value, f"{where}{key}.")
+        elif old != value:
+            found.append(f"{where}{key}: {old} -> {value}")
+    return found
+
+
+def config_facts(config: RunConfig) -> dict[str, Any]:
+    """What the summary repeats of the configuration."""
+    return {
+        "method": config.method.name,
+        "data": config.data.name,
+        "net": config.net.name,
+        "seed": config.seed,
+        "steps": config.train.steps,
+        "config": identity(config),
+    }
