@@ -47,8 +47,10 @@ def seeds(text: str) -> list[int]:
 
 
 def interval(values: np.ndarray[Any, Any]) -> str:
-    """Mean and 95 % interval by Student's t."""
+    """Mean and 95 % interval by Student's t; one value has no interval."""
     mean = values.mean()
+    if len(values) < 2:
+        return f"{mean:+.1f}"
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
 
@@ -66,7 +68,8 @@ def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]
         steps = sorted({summary["steps"] for summary in by_seed})
         shown = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
         seconds = np.mean([summary["seconds"] for summary in by_seed])
-        print(f"| {method} | {cells} | {values.mean():.1f} | {values.std(ddof=1):.1f} | {shown} | {seconds:.0f} |")
+        spread = f"{values.std(ddof=1):.1f}" if len(values) > 1 else "-"
+        print(f"| {method} | {cells} | {values.mean():.1f} | {spread} | {shown} | {seconds:.0f} |")
     print()
     for one, other in itertools.combinations(accuracies, 2):
         print(f"- {other} minus {one}, paired over seeds: {interval(accuracies[other] - accuracies[one])} points")

@@ -159,6 +159,12 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
     num_classes = dataset.train.num_classes
     net = build(config.net.name, num_classes, channels, bn_momentum=config.net.bn_momentum)
     method_class = get_method(config.method.name)
+    missing = [name for name in method_class.taps if name not in net.tap_dims]
+    if missing:
+        raise UserError(
+            f"{config.method.name} reads the inner map {missing[0]!r}, which {config.net.name} does not have; "
+            "use a wide residual network, for example --net wrn-10-1."
+        )
     net.wanted_taps = method_class.taps
     streams = method_class.streams(config.method)
     if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
@@ -166,7 +172,8 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
             f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
             "--profile uniform, or use --method labels-only."
         )
-    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts)
+    tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
+    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
     batches = Batches(

@@ -75,6 +75,8 @@ class DataInfo:
     feat_dim: int
     num_unlabelled: int
     labelled_counts: tuple[int, ...]
+    tap_dims: Mapping[str, int] = field(default_factory=dict)
+    """Channels of each inner map that the method asked for."""
 
     def log_prior(self) -> Tensor:
         """log pi_l, the log class shares of the labelled set, (C,)."""

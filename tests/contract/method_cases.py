@@ -48,7 +48,8 @@ def make_state(
     method_class = get_method(config.name)
     network = build(net, split.num_classes, channels)
     network.wanted_taps = method_class.taps
-    info = DataInfo(split.num_classes, network.feat_dim, len(split.unlabelled), split.labelled_counts)
+    tap_dims = {name: network.tap_dims[name] for name in method_class.taps}
+    info = DataInfo(split.num_classes, network.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims)
     learner = Learner(network, method_class(config, info))
     learner.train()
     return TrainState(learner, Ema(learner, OPTIM.ema), build_optimizer(learner, OPTIM))

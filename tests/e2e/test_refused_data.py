@@ -58,7 +58,13 @@ def test_truncated_labelled_image(refuses: Refuses, here: Path) -> None:
 
 def test_no_image_in_the_pool(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos", pool=0)
-    refuses(*TRAIN_PHOTOS, *OUT, says=("Class 'cat' has no image left for the pool", "lower labels_per_class"))
+    refuses(*TRAIN_PHOTOS, *OUT, says=("no unlabelled image for sage", "--profile uniform"))
+
+
+def test_pool_without_truth_for_a_supervised_reference(refuses: Refuses, here: Path) -> None:
+    make_photos(here / "photos")
+    says = ("supervised learns from the true labels of the pool", "use --method labels-only")
+    refuses(*TRAIN_PHOTOS, *OUT, "--method", "supervised", says=says)
 
 
 @pytest.mark.parametrize(

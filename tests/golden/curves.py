@@ -27,7 +27,12 @@ STEPS, CLASSES, COUNTS = 20, 4, (4, 3, 2, 1)
 SIZES = {"labelled": 6, "heldout": 6, "unlabelled": 10}
 OPTIM = OptimConfig(lr=0.03, ema=0.9)
 SETTINGS: dict[str, dict[str, Any]] = {
+    "cgmatch": {"momentum": 0.5},
     "fixmatch": {"threshold": 0.5},  # something is selected within twenty steps
+    "flexmatch": {"threshold": 0.995, "warm_up": False},  # not everything is
+    "freematch": {"momentum": 0.5},
+    "softmatch": {"momentum": 0.5},
+    "meta-expert": {"threshold": 0.5, "warm_up": 0.2, "estimate": 0.2},  # so that all its phases have several steps
     **{f"sage-{form}": {"form": form, "drp_momentum": 0.9} for form in FORMS},
 }
 CASES = sorted({*all_methods(), *SETTINGS} - {"sage"})
@@ -73,9 +78,10 @@ def curve(case: str) -> dict[str, list[float]]:
         torch.manual_seed(0)
         config = config_of(case)
         method = get_method(config.name)
-        net = build("small", CLASSES, 1)
+        net = build("wrn-10-1" if method.taps else "small", CLASSES, 1)
         net.wanted_taps = method.taps
-        learner = Learner(net, method(config, DataInfo(CLASSES, net.feat_dim, 30, COUNTS)))
+        tap_dims = {name: net.tap_dims[name] for name in method.taps}
+        learner = Learner(net, method(config, DataInfo(CLASSES, net.feat_dim, 30, COUNTS, tap_dims)))
         optimizer, ema = build_optimizer(learner, OPTIM), Ema(learner, OPTIM.ema)
         columns: dict[str, list[float]] = {}
         for iteration in range(STEPS):

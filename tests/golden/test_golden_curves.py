@@ -22,5 +22,6 @@ def test_stored_curves_say_something() -> None:
     for case, columns in curves.items():
         for name, values in columns.items():
             assert len(set(values)) > 5, f"{case}: {name} hardly moves"
-    totals = [tuple(columns["total"]) for columns in curves.values()]
+    # supervised has the loss of labels-only on another split
+    totals = [tuple(columns["total"]) for case, columns in curves.items() if case != "supervised"]
     assert len(set(totals)) == len(totals)

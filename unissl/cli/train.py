@@ -30,7 +30,7 @@ def train(
 ) -> None:
     """Train a classifier and write a run folder.
 
-    Labels-only training runs beside every other method, so that the gain from the pool is known.
+    Labels-only training runs beside every semi-supervised method, so that the gain from the pool is known.
 
     Example: unissl train --data digits --method sage --seed 1 --out runs/first
 
@@ -68,6 +68,7 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
+    from unissl.methods.registry import get_method
     from unissl.recipes import with_recipe
     from unissl.run_config import build_config
     from unissl.runs import resume as resume_run
@@ -86,7 +87,8 @@ def train(
         folder = out or Path("runs") / f"{settings.data.name}-{settings.method.name}-{settings.seed}"
         finished = start_run(settings, folder, quiet=quiet)
     show(finished)
-    if reference and finished.config.method.name != "labels-only":
+    learns_from_truth = "pool labels" in get_method(finished.config.method.name).needs
+    if reference and finished.config.method.name != "labels-only" and not learns_from_truth:
         show_gain(finished, train_reference(finished, quiet))
 
 

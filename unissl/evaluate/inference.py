@@ -48,7 +48,8 @@ def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     method_class = get_method(manifest["method"]["name"])
     net.wanted_taps = method_class.taps
     counts = tuple(manifest["labelled_counts"])
-    info = DataInfo(num_classes, net.feat_dim, manifest["pool_images"], counts)
+    tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
+    info = DataInfo(num_classes, net.feat_dim, manifest["pool_images"], counts, tap_dims)
     return method_class(method_class.Config(**manifest["method"]), info).inference_module(net)
 
 

@@ -20,22 +20,29 @@ def paper(method: str) -> Tree:
     on a CPU. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at the test
     set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
     """
-    return {"train": {"steps": 2**18, "epochs": 256, "log_every": 256, "checkpoint_every": 1024}}
+    budget = {"train": {"steps": 2**18, "epochs": 256, "log_every": 256, "checkpoint_every": 1024}}
+    return merge(budget, {"method": {"scan_every": 1}} if method == "cgmatch" else {})
 
 
 def short(method: str) -> Tree:
     """Minutes on a CPU: a small network and small batches, which buy the most accuracy per minute there.
 
     ``unissl train --data cifar10 --minutes 4``; docs/results.md has the numbers. The paper's EMA decay 0.999,
-    BatchNorm momentum 0.001 and DRP momentum 0.999 look back a thousand steps and are made for 2^18 of them; a run
-    of some hundred steps would still show its random start in them, so all three look back about a hundred here.
+    BatchNorm momentum 0.001 and the methods' momenta of 0.999 look back a thousand steps and are made for 2^18 of
+    them; a run of some hundred steps would still show its random start in them, so all look back a hundred or less
+    here.
     """
-    memory: dict[str, Tree] = {"sage": {"method": {"drp_momentum": 0.99}}}
+    memory: dict[str, Tree] = {
+        "sage": {"method": {"drp_momentum": 0.99}},
+        "meta-expert": {"method": {"bn_momentum": 0.1}},
+        "cgmatch": {"method": {"momentum": 0.99, "queue": 16}},
+        **{name: {"method": {"momentum": 0.99}} for name in ("freematch", "softmatch")},
+    }
     common: Tree = {
         "net": {"name": "wrn-10-1", "bn_momentum": 0.1},
         "batch": {"labelled": 10, "unlabelled": 70},
         "optim": {"ema": 0.99},
-        "train": {"steps": 1000},
+        "train": {"steps": 1000, "epochs": 10},
     }
     return merge(common, memory.get(method, {}))
 
@@ -52,7 +59,7 @@ def digits(method: str) -> Tree:
             "data": {"name": "digits", "size": 16, "holdout": 500},
             "split": {"profile": "arbitrary", "max_count": 110, "gamma": 10.0},
             "augment": {"pad": 2, "geometry": 0.5},
-            "train": {"steps": 800},
+            "train": {"steps": 1000, "epochs": 20},
         },
     )
 

@@ -1,0 +1,121 @@
+"""SimPro: estimate the pool's class mix from confident pseudo-labels, and keep it apart from what a class looks like.
+
+The network's logits stand for p(x | y) alone. Adding the log of a class mix makes them a Bayes classifier for that mix:
+pseudo-labels are read with the estimated mix of the pool, training adds the mix of all the images that the losses see,
+and prediction adds none, so that it favours no class. The mixes are estimated once per epoch from the labels and the
+confident pseudo-labels that went by, which makes the whole an expectation-maximisation: nothing is assumed about the
+pool.
+
+Paper: Du, Han and Huang, "SimPro: A Simple Probabilistic Framework Towards Realistic Long-Tailed Semi-Supervised
+Learning", ICML 2024, https://arxiv.org/abs/2402.13505. Official code: https://github.com/LeapLabTHU/SimPro.
+
+| symbol | name here | equation |
+|---|---|---|
+| est, u = log(est^tau + 1e-12) | ``pool_prior``, ``pool_adjustment`` | class mix of the pool, added to logits |
+| adapt, a = log(adapt^tau + 1e-12) | ``seen_prior``, ``seen_adjustment`` | class mix of all images in the losses |
+| q = softmax(l_w + u) | ``soft`` | soft pseudo-label on the weak view |
+| H(y, l + a) / rho | ``sup``, ``rho`` | supervised term |
+| mean 1[max q >= c] H(q, l_s + a) | ``unsup``, ``threshold`` | consistency term on the strong view |
+| n_l, n_u | ``labelled_seen``, ``pool_seen`` | labels, and confident q, summed over the epoch |
+| est <- m est + (1-m) n_u / (sum n_u + 1) | ``estimate`` | and adapt with (n_l + n_u) / sum |
+
+Deviations. rho is the ratio of batch sizes by default: then every image of a step weighs the same, and that is what
+adapt counts. The official code takes the ratio of batch counts, (M / B_u) / (N / B_l), which is near 1 in its settings
+and grows without bound as labels become few; the released port of the comparison takes M / N, about 310 at N = 40.
+The port also moves both mixes at every step instead of once per epoch, though the adjustments still change only
+when an epoch starts. ``port = true`` gives the port's rho and updates. One strong view and no labelled strong view, as
+in the port; the official code has two and one, and tau = 2 on CIFAR-10 and STL-10. An epoch is one of the run's epochs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from unissl.methods.base import Context, Method, MethodConfig, Network, together
+from unissl.ops.losses import cross_entropy
+from unissl.types import Batch, DataInfo, Losses, Step
+
+TINY = 1e-12
+"""Keeps logarithms of empty classes finite."""
+
+
+class SimProConfig(MethodConfig):
+    name: Literal["simpro"] = "simpro"
+    threshold: float = Field(default=0.95, ge=0, le=1)
+    """Confidence from which a pseudo-label is used."""
+    tau: float = Field(default=1.0, ge=0)
+    """Power of the class mixes in the logit adjustments."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of both class mixes."""
+    rho: float | None = Field(default=None, gt=0)
+    """Divides the supervised term; by default the unlabelled over the labelled batch size."""
+    port: bool = False
+    """As the released port: rho is M / N unless given, and the class mixes move at every step."""
+
+
+class SimPro(Method):
+    Config = SimProConfig
+    title, venue, family = "SimPro", "ICML 2024", "long-tailed"
+    link = "https://arxiv.org/abs/2402.13505"
+    pool_prior: Tensor
+    seen_prior: Tensor
+    pool_adjustment: Tensor
+    seen_adjustment: Tensor
+    labelled_seen: Tensor
+    pool_seen: Tensor
+
+    def __init__(self, cfg: SimProConfig, info: DataInfo) -> None:
+        super().__init__(cfg, info)
+        self.register_buffer("pool_prior", torch.full((info.num_classes,), 1 / info.num_classes))
+        self.register_buffer("seen_prior", info.log_prior().exp())
+        self.register_buffer("pool_adjustment", self.adjustment(self.pool_prior))
+        self.register_buffer("seen_adjustment", self.adjustment(self.seen_prior))
+        self.register_buffer("labelled_seen", torch.zeros(info.num_classes))
+        self.register_buffer("pool_seen", torch.zeros(info.num_classes))
+
+    def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
+        lb, ulb = batch["labelled"], batch["unlabelled"]
+        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+
+        soft = (ulb_w.logits.detach() + self.pool_adjustment).softmax(-1)
+        keep = (soft.amax(-1) >= self.cfg.threshold).to(soft.dtype)
+        sup = cross_entropy(lb_w.logits + self.seen_adjustment, lb.truth).mean()
+        unsup = (keep * cross_entropy(ulb_s.logits + self.seen_adjustment, soft)).mean()
+
+        self.labelled_seen += lb.truth.sum(0)
+        self.pool_seen += (keep[:, None] * soft).sum(0)
+        if self.cfg.port:
+            self.estimate()
+        weight = 1 / self.rho(len(lb), len(ulb))
+        return Losses({"sup": sup, "unsup": unsup}, {"sup": weight}, {"selected": keep.mean()})
+
+    def rho(self, labelled: int, unlabelled: int) -> float:
+        """What divides the supervised term, for a step of so many images."""
+        if self.cfg.rho is not None:
+            return float(self.cfg.rho)
+        if self.cfg.port:
+            return self.info.num_unlabelled / sum(self.info.labelled_counts)
+        return unlabelled / labelled
+
+    def adjustment(self, prior: Tensor) -> Tensor:
+        """log(p^tau + 1e-12), (C,)."""
+        return torch.log(prior**self.cfg.tau + TINY)
+
+    def estimate(self) -> None:
+        """Move both class mixes towards what the epoch has shown so far."""
+        shown = self.labelled_seen + self.pool_seen
+        self.pool_prior.lerp_(self.pool_seen / (self.pool_seen.sum() + 1), 1 - self.cfg.momentum)
+        self.seen_prior.lerp_(shown / shown.sum(), 1 - self.cfg.momentum)
+
+    def on_epoch_start(self, ctx: Context) -> None:
+        """Take the finished epoch into the class mixes, use them from now on, and count anew."""
+        if self.labelled_seen.any() and not self.cfg.port:
+            self.estimate()
+        self.pool_adjustment.copy_(self.adjustment(self.pool_prior))
+        self.seen_adjustment.copy_(self.adjustment(self.seen_prior))
+        self.labelled_seen.zero_()
+        self.pool_seen.zero_()

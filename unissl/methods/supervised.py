@@ -1,0 +1,41 @@
+"""Supervised: cross-entropy with the true labels of the pool. The ceiling that no method should be expected to reach.
+
+The labels of the pool join the given ones before training starts, so the same optimiser, schedule, EMA and number of
+steps see as many labelled images a step as any other method. The difference to a semi-supervised method is what the
+missing labels cost.
+
+There is no paper and no official code; the comparison of SAGE reports this reference as supervised learning.
+
+| symbol | name here | where |
+|---|---|---|
+| H(y, l(x_w)) | ``sup`` | cross-entropy of the weak view, over labelled images and pool alike |
+
+Deviations: none. The loss is that of labels-only; what differs is the split, which ``needs`` asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from unissl.methods.base import Method, MethodConfig, Network
+from unissl.ops.losses import cross_entropy
+from unissl.types import Batch, Losses, Step, Stream
+
+
+class SupervisedConfig(MethodConfig):
+    name: Literal["supervised"] = "supervised"
+
+
+class Supervised(Method):
+    Config = SupervisedConfig
+    title, venue, family = "Supervised", "-", "supervised reference"
+    link = "-"
+    needs = frozenset({"pool labels"})
+
+    @classmethod
+    def streams(cls, cfg: Any) -> dict[str, Stream]:
+        return {"labelled": Stream("labelled", ("weak",))}
+
+    def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
+        lb = batch["labelled"]
+        return Losses({"sup": cross_entropy(net(lb.views["weak"]).logits, lb.truth).mean()})
