@@ -27,7 +27,8 @@ def paper(method: str) -> Tree:
 def short(method: str) -> Tree:
     """Minutes on a CPU: a small network and small batches, which buy the most accuracy per minute there.
 
-    ``unissl train --data cifar10 --minutes 4``; docs/results.md has the numbers. The paper's EMA decay 0.999,
+    ``unissl train --data cifar10 --minutes 4``: about 25 % on CIFAR-10 with 40 labels, with SAGE as with labels-only
+    (docs/results.md); the pool needs longer than that to help. The paper's EMA decay 0.999,
     BatchNorm momentum 0.001 and the methods' momenta of 0.999 look back a thousand steps and are made for 2^18 of
     them; a run of some hundred steps would still show its random start in them, so all look back a hundred or less
     here.
@@ -50,8 +51,9 @@ def short(method: str) -> Tree:
 def digits(method: str) -> Tree:
     """scikit-learn's digits with 4 labels per class and a pool of 446 images in an arbitrary mix: the demo.
 
-    ``unissl demo``; docs/results.md has the numbers. Digits are scaled to 16 x 16 and never flipped; warps are half
-    as strong as the paper's, since they fill the frame.
+    ``unissl demo``: about a minute and a half on two cores for labels-only, FixMatch and SAGE together. Expect 86.9,
+    95.7 and 95.8 % as means of seeds 0 to 4 (docs/results.md). Digits are scaled to 16 x 16 and never flipped; warps
+    are half as strong as the paper's, since digits fill the frame.
     """
     return merge(
         short(method),
