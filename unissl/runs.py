@@ -45,9 +45,12 @@ class Run:
     summary: dict[str, Any]
 
 
-def run(config: RunConfig, out: Path | str, *, quiet: bool = False) -> Run:
-    """Train and evaluate; everything that comes out is in the folder ``out``, which must not hold anything yet."""
-    folder = RunFolder(out)
+def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False) -> Run:
+    """Train and evaluate; everything that comes out is in the folder ``out``, which must not hold anything yet.
+
+    Without ``out`` it is runs/DATA-METHOD-SEED.
+    """
+    folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
     folder.refuse_if_taken()
     device = find_device(config.machine)
     dataset = load(config.data)
@@ -93,7 +96,7 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
     elif not same_split(split, read_split(folder.split, len(dataset.train))):
         raise UserError(f"The data have changed since {folder.path} was started; start a new run with another --out.")
     state, batches = assemble(config, dataset, split, device)
-    take_up(folder, state, identity(config))
+    take_up(folder, state, identity(config), config.machine.threads)
     return carry_out(config, folder, dataset, split, state, batches, quiet)
 
 
@@ -107,7 +110,7 @@ def carry_out(
     quiet: bool,
 ) -> Run:
     """Train from where ``state`` stands to the end of the budget, then write the results."""
-    started = time.monotonic()
+    started = time.monotonic() - state.seconds
     device = batches.device
     trainer = Trainer(
         state=state,
@@ -206,24 +209,30 @@ def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset
         ema.update(learner)
 
     per_step = seconds_per_call(discarded_step)
-    overhead = 0.0
-    if dataset.test is not None:
-        rows = np.arange(min(len(dataset.test), 4 * config.batch.evaluation))
-        start = time.perf_counter()
-        predict_rows(learner, ema.shadow, dataset.test.images, dataset, config, batches.device, rows)
-        per_image = (time.perf_counter() - start) / len(rows)
-        overhead = per_image * (len(dataset.test) * (config.train.epochs + 1) + len(batches.pools["unlabelled"].rows))
+    table, some = dataset.test or dataset.train, 4 * config.batch.evaluation
+    rows = np.arange(min(len(table), some))
+    start = time.perf_counter()
+    predict_rows(learner, ema.shadow, table.images, dataset, config, batches.device, rows)
+    per_image = (time.perf_counter() - start) / len(rows)
+    per_evaluation = some if dataset.test is None else len(dataset.test)
+    pool = len(batches.pools["unlabelled"].rows)
+    overhead = per_image * (per_evaluation * (config.train.epochs + 1) + pool)
     torch.set_rng_state(rng)
     steps = steps_within(minutes, per_step, overhead)
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
 
 
-def take_up(folder: RunFolder, state: TrainState, config_hash: str) -> None:
+def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
     """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
     folder.remove_drafts()
     found = checkpoint.list_checkpoints(folder.checkpoints)
-    size = checkpoint.restore(found[-1], state, config_hash)["metrics_size"] if found else 0
-    folder.cut_metrics(size)
+    if not found:
+        folder.cut_metrics(0)
+        return
+    header = checkpoint.restore(found[-1], state, config_hash)
+    folder.cut_metrics(header["metrics_size"])
+    if threads is None:  # the number of threads decides the last bits
+        torch.set_num_threads(header["threads"])
 
 
 def predict_rows(

@@ -199,3 +199,23 @@ def test_a_mistake_in_a_real_process(here: Path) -> None:
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "error: Setting 'split.gamma': Input should be greater than or equal to 1 (given: 0.5).\n"
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["sage", "fixmatch"])
+def test_a_run_that_diverges_says_so(here: Path, method: str) -> None:
+    words = (*TRAIN_DIGITS, "--method", method, "--set", "train.steps=40", "--set", "optim.lr=1e6", "--out", "run")
+    outcome = call(*words)
+    assert outcome.code == 1
+    assert "no longer a finite number" in outcome.err and "lower optim.lr" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_folder_does_not_hide_a_data_set_of_the_same_name(here: Path) -> None:
+    (here / "digits").mkdir()
+    assert "digits, seed 0" in succeed("split", "--data", "digits").out
+
+
+def test_a_finished_run_gets_no_reference_by_being_resumed(here: Path) -> None:
+    succeed(*TRAIN_DIGITS, "--out", "run")
+    succeed("train", "--resume", "--out", "run")
+    assert not (here / "run" / "labels-only").exists()

@@ -10,7 +10,8 @@ METHODS = ("labels-only", "fixmatch", "sage")
 def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = None, threads: int | None = None) -> None:
     """Train labels-only, FixMatch and SAGE on handwritten digits with four labels per class, and compare them.
 
-    Takes about two minutes on two cores. Runs that are finished in --out are shown again, cut-off ones continued.
+    Takes about a minute and a half on two cores. Runs that are finished in --out are shown again, cut-off ones are
+    continued.
 
     Example: unissl demo --seed 1 --out runs/demo-1
 

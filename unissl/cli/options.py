@@ -43,12 +43,14 @@ class DataOptions:
     "Decides split, weights, order and views."
 
     def tree(self) -> Tree:
+        from unissl.data import names
+
         data: dict[str, Any] = {"name": self.data, "root": self.root, "labels": self.labels, "test": self.test}
         if self.images is not None:
             if self.data is not None:
                 raise UserError("Give either --data or --images, not both.")
             data |= {"name": "folder", "root": self.images}
-        elif self.data is not None and (Path(self.data).exists() or "/" in self.data):
+        elif self.data is not None and self.data not in names() and (Path(self.data).exists() or "/" in self.data):
             name = "parquet" if Path(self.data).suffix == ".parquet" else "folder"
             data |= {"name": name, "root": self.data}
         data["holdout"] = self.holdout
@@ -81,4 +83,13 @@ def said(flags: Tree, config: Path | None, overrides: tuple[str, ...]) -> Tree:
     """Config file, then flags, then ``--set``: the later wins."""
     from unissl.config import merge, parse_overrides, read_toml
 
-    return merge({} if config is None else read_toml(config), flags, parse_overrides(overrides))
+    tree: Tree = {}
+    for layer in ({} if config is None else read_toml(config), flags, parse_overrides(overrides)):
+        budget = layer.get("train", {})
+        if isinstance(budget, dict) and {"steps", "minutes"} <= set(budget) and layer is flags:
+            raise UserError("Give either --steps or --minutes, not both.")
+        for one, other in (("minutes", "steps"), ("steps", "minutes")):
+            if isinstance(budget, dict) and one in budget and isinstance(tree.get("train"), dict):
+                tree["train"].pop(other, None)  # a later budget replaces an earlier one of the other kind
+        tree = merge(tree, layer)
+    return tree

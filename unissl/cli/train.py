@@ -70,6 +70,7 @@ def train(
     prepare_process()
     from unissl.methods.registry import get_method
     from unissl.recipes import with_recipe
+    from unissl.record import RunFolder
     from unissl.run_config import build_config
     from unissl.runs import resume as resume_run
     from unissl.runs import run as start_run
@@ -81,11 +82,11 @@ def train(
             raise UserError("--resume needs --out with the folder of the run to continue.")
         if recipe is not None:
             raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
+        reference = reference and not (RunFolder(out).finished and not RunFolder(out / "labels-only").holds_run)
         finished = resume_run(out, tree, quiet=quiet)
     else:
         settings = build_config(with_recipe(tree, recipe))
-        folder = out or Path("runs") / f"{settings.data.name}-{settings.method.name}-{settings.seed}"
-        finished = start_run(settings, folder, quiet=quiet)
+        finished = start_run(settings, out, quiet=quiet)
     show(finished)
     learns_from_truth = "pool labels" in get_method(finished.config.method.name).needs
     if reference and finished.config.method.name != "labels-only" and not learns_from_truth:
@@ -122,7 +123,7 @@ def train_reference(finished: Run, quiet: bool) -> Run:
 
     folder = RunFolder(finished.folder.path / "labels-only")
     if folder.holds_run:
-        return resume(folder.path, quiet=quiet)
+        return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
     tree = {key: value for key, value in to_tree(finished.config).items() if key != "method"}
     return run(build_config(merge(tree, {"method": {"name": "labels-only"}})), folder.path, quiet=quiet)
 

@@ -1,7 +1,7 @@
 """Data sources: files, archives and arrays, all turned into one :class:`unissl.types.ImageTable`."""
 
 from unissl.data.arrays import from_arrays
-from unissl.data.catalogue import DatasetCard, known, load
+from unissl.data.catalogue import DatasetCard, known, load, names
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.decode import read_images
 from unissl.data.layout import list_images
@@ -16,5 +16,6 @@ __all__ = [
     "list_images",
     "load",
     "load_test",
+    "names",
     "read_images",
 ]

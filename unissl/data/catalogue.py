@@ -58,6 +58,11 @@ def load(config: DataConfig) -> Dataset:
     return source.load(config)
 
 
+def names() -> tuple[str, ...]:
+    """Every name that :func:`load` takes."""
+    return tuple(_SOURCES)
+
+
 def known() -> list[DatasetCard]:
     """One card per data set that has a name of its own; "folder" and "parquet" stand for the user's images."""
     return [

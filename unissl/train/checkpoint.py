@@ -34,12 +34,13 @@ _NAME = re.compile(r"step-(\d+)\.safetensors")
 
 @dataclass
 class TrainState:
-    """Everything that moves during training. ``step`` counts finished steps."""
+    """Everything that moves during training. ``step`` counts finished steps, ``seconds`` the time they took."""
 
     learner: Learner
     ema: Ema
     optimizer: torch.optim.Optimizer
     step: int = 0
+    seconds: float = 0.0
 
 
 def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -> Path:
@@ -51,6 +52,7 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "config": config_hash,
         "metrics_size": metrics_size,
         "threads": torch.get_num_threads(),
+        "seconds": state.seconds,
     }
     meta["digest"] = _digest(meta, tensors)
     with disk_errors(folder):
@@ -78,7 +80,7 @@ def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
         state.ema.shadow[name].copy_(value)
     _load_optimizer(state.optimizer, _group(tensors, "optimizer."))
     torch.set_rng_state(tensors["rng.torch"].to(torch.uint8))
-    state.step = int(meta["step"])
+    state.step, state.seconds = int(meta["step"]), float(meta["seconds"])
     return meta
 
 

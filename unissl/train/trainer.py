@@ -98,7 +98,7 @@ class Trainer:
         ends = epoch_ends(total, self.config.epochs)
         self.recall_record(total)
         self.finite = torch.tensor(True)
-        self.started = time.monotonic()
+        self.started = time.monotonic() - self.state.seconds
         self.state.learner.train()
         with (
             listen() as stop,
@@ -114,10 +114,11 @@ class Trainer:
                 self.log(step, losses)
                 if self.state.step in ends:
                     self.end_of_epoch(step)
-                if self.checkpoint_due(ends) or stop:
+                asked_to_stop = stop.signal  # read once: a signal may come between two looks
+                if self.checkpoint_due(ends) or asked_to_stop is not None:
                     self.save()
-                if stop.signal is not None and self.state.step < total:
-                    raise Interrupted(stop.signal, self.state.step)
+                if asked_to_stop is not None and self.state.step < total:
+                    raise Interrupted(asked_to_stop, self.state.step)
 
     def recall_record(self, total: int) -> None:
         """Take up what the record says of the current epoch, so that a resumed run warns as an unbroken one would."""
@@ -164,9 +165,12 @@ class Trainer:
         if bool(self.finite):
             return
         bad = [name for name, value in terms.items() if not np.isfinite(value)] or ["total"]
+        kept = "there is no checkpoint yet"
+        if checkpoint.list_checkpoints(self.folder.checkpoints):
+            kept = f"the last good checkpoint is in {self.folder.checkpoints}"
         raise NonFiniteLoss(
             f"The loss '{', '.join(bad)}' is no longer a finite number at step {self.state.step}; training stopped and "
-            f"the last good checkpoint is in {self.folder.checkpoints}. Start again with a lower optim.lr."
+            f"{kept}. Start again with a lower optim.lr."
         )
 
     def end_of_epoch(self, step: Step) -> None:
@@ -198,6 +202,7 @@ class Trainer:
         for parameter in self.state.learner.parameters():
             self.finite = self.finite & torch.isfinite(parameter.detach()).all()
         self.check_finite({})
+        self.state.seconds = time.monotonic() - self.started
         checkpoint.save(self.folder.checkpoints, self.state, self.config_hash, self.folder.metrics_size())
 
     def clock(self) -> dict[str, float]:
