@@ -3,15 +3,15 @@
     python benchmarks/compare.py --recipe digits --seeds 0-4 --out runs/compare-digits
     python benchmarks/compare.py --data cifar10 --root DATA --seeds 0-2 --minutes 4 --out runs/compare-cifar10
 
-Finished runs in --out are not repeated, cut-off ones continue. With --jobs 2 two runs go side by side, one thread
-each. The figures are those of the last checkpoint; nothing is chosen on the test images.
+Differences are taken to the first method named, and from the last one to each. Finished runs in --out are not repeated,
+cut-off ones continue. With --jobs 2 two runs go side by side, one thread each. The figures are those of the last
+checkpoint; nothing is chosen on the test images.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import itertools
 import multiprocessing
 import os
 import platform
@@ -71,8 +71,10 @@ def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]
         spread = f"{values.std(ddof=1):.1f}" if len(values) > 1 else "-"
         print(f"| {method} | {cells} | {values.mean():.1f} | {spread} | {shown} | {seconds:.0f} |")
     print()
-    for one, other in itertools.combinations(accuracies, 2):
-        print(f"- {other} minus {one}, paired over seeds: {interval(accuracies[other] - accuracies[one])} points")
+    first, *others = accuracies
+    pairs = [(other, first) for other in others] + [(other, middle) for other in others[-1:] for middle in others[:-1]]
+    for one, other in pairs:
+        print(f"- {one} minus {other}, paired over seeds: {interval(accuracies[one] - accuracies[other])} points")
 
 
 def cpu_name() -> str:

@@ -35,7 +35,6 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from unissl.methods.base import Method, MethodConfig, Network, classifier_head, together
 from unissl.ops.graph import consistency_loss, contrast_loss
@@ -143,6 +142,12 @@ class SAGEConfig(MethodConfig):
         return self.model_copy(update=missing)
 
 
+def unit_rows(z: Tensor) -> Tensor:
+    """Rows of length one. A row without a finite, positive length becomes NaN, so that the loss stops the run."""
+    length = z.norm(dim=1, keepdim=True)
+    return torch.div(z, torch.where(length.isfinite(), length, torch.nan))
+
+
 class ProjectionHead(nn.Sequential):
     """f (n, d) -> z (n, d): Linear, BatchNorm, LeakyReLU, Linear."""
 
@@ -225,7 +230,7 @@ class SAGE(Method):
         z_w, z_s = self.project(torch.cat(feats)).split([len(f) for f in feats])[-2:]
         terms = {}
         if cfg.con:
-            nodes_w, nodes_s = (normalize(z_w), normalize(z_s)) if cfg.normalise else (z_w, z_s)
+            nodes_w, nodes_s = (unit_rows(z_w), unit_rows(z_s)) if cfg.normalise else (z_w, z_s)
             terms["con"] = contrast_loss(
                 nodes_w,
                 nodes_s if cfg.nodes == "both" else nodes_s[:0],
