@@ -5,7 +5,7 @@
 
 Differences are taken to the first method named, and from the last one to each. Finished runs in --out are not repeated,
 cut-off ones continue. With --jobs 2 two runs go side by side, one thread each. The figures are those of the last
-checkpoint; nothing is chosen on the test images.
+checkpoint; no checkpoint is chosen on the test images.
 """
 
 from __future__ import annotations
