@@ -2,16 +2,19 @@
 
     python benchmarks/compare.py --recipe digits --seeds 0-4 --out runs/compare-digits
     python benchmarks/compare.py --data cifar10 --root DATA --seeds 0-2 --minutes 4 --out runs/compare-cifar10
+    python benchmarks/compare.py --recipe digits --methods all --profiles uniform,long-tailed,arbitrary --out runs/mixes
 
-Differences are taken to the first method named, and from the last one to each. Finished runs in --out are not repeated,
-cut-off ones continue. With --jobs 2 two runs go side by side, one thread each. The figures are those of the last
-checkpoint; no checkpoint is chosen on the test images.
+With one class mix the table has a column per seed, and differences are taken to the first method named, and from the
+last one to each; with several it has a column per mix, mean (standard deviation). Finished runs in --out are not
+repeated, cut-off ones continue. With --jobs 2 two runs go side by side, one thread each. The figures are those of the
+last checkpoint; no checkpoint is chosen on the test images.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import multiprocessing
 import os
 import platform
@@ -36,6 +39,15 @@ def one_run(tree: Tree, out: Path) -> dict[str, Any]:
     if RunFolder(out).holds_run:
         return resume(out, quiet=True).summary
     return run(build_config(tree), out, quiet=True).summary
+
+
+def chosen_methods(text: str) -> list[str]:
+    """Names with commas between them, or ``all`` for every closed-set name, the open-set ones left out."""
+    if text != "all":
+        return text.split(",")
+    from unissl.methods.registry import all_methods
+
+    return [name for name, method in all_methods().items() if method.family != "open-set"]
 
 
 def seeds(text: str) -> list[int]:
@@ -77,6 +89,21 @@ def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]
         print(f"- {one} minus {other}, paired over seeds: {interval(accuracies[one] - accuracies[other])} points")
 
 
+def print_mixes(results: dict[str, dict[str, dict[int, dict[str, Any]]]], profiles: list[str], rows: list[str]) -> None:
+    """A row per method, a column per class mix: mean (sd) of the last checkpoint."""
+    print("| method | " + " | ".join(profiles) + " | seconds |")
+    print("|---" * (len(profiles) + 2) + "|")
+    for method in rows:
+        found = [list(results[profile][method].values()) for profile in profiles]
+        cells = [mean_and_sd([100 * summary["accuracy"]["last"] for summary in summaries]) for summaries in found]
+        seconds = np.mean([summary["seconds"] for summaries in found for summary in summaries])
+        print(f"| {method} | " + " | ".join(cells) + f" | {seconds:.0f} |")
+
+
+def mean_and_sd(values: list[float]) -> str:
+    return f"{np.mean(values):.1f} ({np.std(values, ddof=1):.1f})" if len(values) > 1 else f"{values[0]:.1f}"
+
+
 def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -91,6 +118,7 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--methods", default="labels-only,fixmatch,sage")
+    parser.add_argument("--profiles", default="", help="class mixes of the pool; by default the recipe's")
     parser.add_argument("--seeds", type=seeds, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--set", action="append", default=[])
@@ -104,20 +132,27 @@ def main() -> None:
     data = {"name": arguments.data, "root": arguments.root and arguments.root.resolve()}
     said = given({"data": data, "train": {"minutes": arguments.minutes}, "machine": {"threads": 1}})
     said = merge(said, parse_overrides(arguments.set))
-    methods = arguments.methods.split(",")
+    methods = chosen_methods(arguments.methods)
+    profiles = arguments.profiles.split(",") if arguments.profiles else [""]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        futures = {
-            (method, seed): pool.submit(
-                one_run,
-                with_recipe(merge(said, {"method": {"name": method}, "seed": seed}), arguments.recipe),
-                arguments.out / f"{method}-{seed}",
-            )
-            for seed in arguments.seeds
-            for method in methods
+        futures = {}
+        for seed, profile, method in itertools.product(arguments.seeds, profiles, methods):
+            tree = merge(said, given({"method": {"name": method}, "seed": seed, "split": {"profile": profile or None}}))
+            name = "-".join(part for part in (method, profile, str(seed)) if part)
+            task = pool.submit(one_run, with_recipe(tree, arguments.recipe), arguments.out / name)
+            futures[profile, method, seed] = task
+        results = {
+            profile: {
+                method: {seed: futures[profile, method, seed].result() for seed in arguments.seeds}
+                for method in methods
+            }
+            for profile in profiles
         }
-        results = {method: {seed: futures[method, seed].result() for seed in arguments.seeds} for method in methods}
-    print_table(results, arguments.seeds)
+    if len(profiles) == 1:
+        print_table(results[profiles[0]], arguments.seeds)
+    else:
+        print_mixes(results, profiles, methods)
     print(f"\n{cpu_name()}, {os.cpu_count()} cores, {datetime.date.today().isoformat()}")
 
 

@@ -49,10 +49,15 @@ class Pool:
 
 def pools(split: Split) -> dict[Source, Pool]:
     """The sources of a split; the unlabelled one has no targets to give."""
-    one_hot = torch.nn.functional.one_hot(torch.from_numpy(split.labels), split.num_classes)
+
+    def one_hot(labels: Rows) -> Tensor:
+        hot = torch.nn.functional.one_hot(torch.from_numpy(labels), split.num_classes)
+        return hot.to(torch.get_default_dtype())
+
     return {
-        "labelled": Pool(split.labelled, one_hot.to(torch.get_default_dtype())),
+        "labelled": Pool(split.labelled, one_hot(split.labels)),
         "unlabelled": Pool(split.unlabelled),
+        "heldout": Pool(split.heldout, one_hot(split.heldout_labels)),
     }
 
 

@@ -20,6 +20,7 @@ from unissl.data import Dataset, load
 from unissl.errors import UserError
 from unissl.evaluate.metrics import accuracy
 from unissl.evaluate.predict import Predictions, predict_images
+from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import build, channels_last
 from unissl.record import RunFolder, read_json, write_text
@@ -158,7 +159,7 @@ def find_device(machine: MachineConfig) -> torch.device:
 def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
     torch.manual_seed(config.seed)
-    channels = dataset.train.images.shape[-1]
+    height, width, channels = dataset.train.images.shape[1:]
     num_classes = dataset.train.num_classes
     net = build(config.net.name, num_classes, channels, bn_momentum=config.net.bn_momentum)
     method_class = get_method(config.method.name)
@@ -168,7 +169,7 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
             f"{config.method.name} reads the inner map {missing[0]!r}, which {config.net.name} does not have; "
             "use a wide residual network, for example --net wrn-10-1."
         )
-    net.wanted_taps = method_class.taps
+    fit_network(net, method_class)
     streams = method_class.streams(config.method)
     if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
         raise UserError(
@@ -176,7 +177,8 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
             "--profile uniform, or use --method labels-only."
         )
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims)
+    shape = (channels, height, width)
+    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims, shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
     batches = Batches(

@@ -20,6 +20,8 @@ from torch import Tensor
 
 UNKNOWN = -1
 """The label of an image whose class is not known."""
+OUTSIDE = -2
+"""The label of an image that is known to be of none of the classes: an unknown of the open-set setting."""
 
 Source = Literal["labelled", "unlabelled", "heldout"]
 
@@ -29,8 +31,8 @@ class ImageTable:
     """Images of one size with their labels: what every data source is turned into.
 
     ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,)
-    with -1 for unknown. ``skipped`` lists ``(file, reason)`` of images that could not be read, and
-    ``files`` the origin of each row where there is one.
+    with -1 for unknown and -2 for none of the classes. ``skipped`` lists ``(file, reason)`` of images that could not
+    be read, and ``files`` the origin of each row where there is one.
     """
 
     images: npt.NDArray[np.uint8]
@@ -55,12 +57,17 @@ class ImageTable:
 
 @dataclass(frozen=True)
 class Split:
-    """Which rows of a table are labelled, with which class, and which rows are the unlabelled pool."""
+    """Which rows of a table are labelled, with which class, and which rows are the unlabelled pool.
+
+    ``heldout`` are labelled rows that no loss sees: for methods that tune themselves on labels of their own.
+    """
 
     labelled: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
     unlabelled: npt.NDArray[np.int64]
     num_classes: int
+    heldout: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    heldout_labels: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def labelled_counts(self) -> tuple[int, ...]:
@@ -77,6 +84,8 @@ class DataInfo:
     labelled_counts: tuple[int, ...]
     tap_dims: Mapping[str, int] = field(default_factory=dict)
     """Channels of each inner map that the method asked for."""
+    image_shape: tuple[int, int, int] = (3, 32, 32)
+    """Channels, height and width of an image."""
 
     def log_prior(self) -> Tensor:
         """log pi_l, the log class shares of the labelled set, (C,)."""
@@ -170,7 +179,8 @@ class Losses:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a method says about images at test: logits (n, C), outlier score (n,) if it has one, features (n, D)."""
+    """What a method says about images at test: logits (n, C), features (n, D), and, if it has a detector, how much
+    each image looks like none of the classes: outlier (n,), the higher the more."""
 
     logits: Tensor
     features: Tensor

@@ -7,7 +7,7 @@ import torch
 
 from unissl.augment import AugmentConfig
 from unissl.batches import BatchConfig, Batches, pools
-from unissl.methods.base import MethodConfig
+from unissl.methods.base import MethodConfig, fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import build
 from unissl.train.checkpoint import TrainState
@@ -20,13 +20,15 @@ OPTIM = OptimConfig(lr=0.05, ema=0.9)
 
 
 def make_split(num_classes: int, pool_size: int = 24) -> Split:
-    labels = np.repeat(np.arange(num_classes), 2)
-    rows = np.arange(len(labels) + pool_size)
-    return Split(rows[: len(labels)], labels, rows[len(labels) :], num_classes)
+    """Two labels of each class, one more of each held out."""
+    labels, heldout = np.repeat(np.arange(num_classes), 2), np.arange(num_classes)
+    rows = np.arange(len(labels) + pool_size + num_classes)
+    parts = np.split(rows, [len(labels), len(labels) + pool_size])
+    return Split(parts[0], labels, parts[1], num_classes, parts[2], heldout)
 
 
 def make_batches(config: MethodConfig, split: Split, channels: int = 1, seed: int = 0) -> Batches:
-    total = len(split.labelled) + len(split.unlabelled)
+    total = len(split.labelled) + len(split.unlabelled) + len(split.heldout)
     images = np.random.RandomState(seed).randint(0, 256, (total, 8, 8, channels)).astype(np.uint8)
     return Batches(
         images,
@@ -47,9 +49,10 @@ def make_state(
     torch.manual_seed(seed)
     method_class = get_method(config.name)
     network = build(net, split.num_classes, channels)
-    network.wanted_taps = method_class.taps
+    fit_network(network, method_class)
     tap_dims = {name: network.tap_dims[name] for name in method_class.taps}
-    info = DataInfo(split.num_classes, network.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims)
+    sizes = (split.num_classes, network.feat_dim, len(split.unlabelled))
+    info = DataInfo(*sizes, split.labelled_counts, tap_dims, (channels, 8, 8))
     learner = Learner(network, method_class(config, info))
     learner.train()
     return TrainState(learner, Ema(learner, OPTIM.ema), build_optimizer(learner, OPTIM))

@@ -26,7 +26,7 @@ from slow_reference import (
 )
 from torch import Tensor, nn
 
-from unissl.methods.cpg import CPG, CPGConfig, log_share
+from unissl.methods.cpg import CPG, CPGConfig, log_share, noise_seed
 from unissl.types import Batch, DataInfo, Outputs, Prediction, Step, StreamBatch
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -36,6 +36,7 @@ N = sum(GIVEN)
 LABELS = [0, 0, 0, 1, 1, 2]
 TOTAL, WARM, EVERY = 40, 4, 6
 CUT = 0.5
+NOISE_KEY = 5
 
 
 def images(seed: int, count: int) -> Tensor:
@@ -77,7 +78,7 @@ class Reference:
             return {"sup": sup, "aux": mean(unlabelled) + mean(labelled)}, 0.0
 
         plan = [i for i in range(n) for _ in range(self.k[labels[i]])]
-        noise = torch.randn(len(plan), D, generator=torch.Generator().manual_seed(iteration))
+        noise = torch.randn(len(plan), D, generator=torch.Generator().manual_seed(noise_seed(NOISE_KEY, iteration)))
         rows: list[tuple[list[float], Row]] = list(zip(targets, f_lb, strict=True))
         for eps, i in zip(noise, plan, strict=True):
             unit = f_lb[i] / (f_lb[i] @ f_lb[i]).sqrt()
@@ -177,6 +178,7 @@ def make(**settings: Any) -> tuple[CPG, TinyNet]:
     torch.manual_seed(0)
     timing = {"warm_up": WARM / TOTAL, "update_every": EVERY / TOTAL, "threshold": CUT, "min_visits": 0.0}
     method = CPG(CPGConfig(**{**timing, **settings}), DataInfo(C, D, POOL, GIVEN))
+    method.noise_key.fill_(NOISE_KEY)
     net = TinyNet(D, C)
     with torch.no_grad():
         net.head.weight.mul_(2)
@@ -403,3 +405,16 @@ def test_pseudo_labels_get_no_gradient() -> None:
         of_weak, of_strong = gradients(method.losses(net, batch, step).total, [weak, strong])
         assert not of_weak.any()
         assert of_strong.any()
+
+
+def test_noise_differs_between_seeds_and_steps() -> None:
+    """Copies of one feature: the run's seed and the step decide the noise, and nothing else does."""
+    feat, target = torch.ones(2, D), torch.eye(C)[:2]
+    made = {}
+    for seed, iteration in [(0, 50), (0, 51), (1, 50), (1, 49)]:
+        torch.manual_seed(seed)
+        method = CPG(CPGConfig(), DataInfo(C, D, POOL, GIVEN))
+        made[seed, iteration] = method.with_copies(feat, target, iteration)[0]
+        assert torch.equal(made[seed, iteration], method.with_copies(feat, target, iteration)[0])
+    values = list(made.values())
+    assert all(not torch.equal(values[i], values[j]) for i in range(4) for j in range(i))

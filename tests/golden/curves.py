@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unissl.methods.base import Method, MethodConfig
+from unissl.methods.base import Method, MethodConfig, fit_network
 from unissl.methods.registry import all_methods, get_method
 from unissl.methods.sage import FORMS
 from unissl.nets import build
@@ -79,9 +79,9 @@ def curve(case: str) -> dict[str, list[float]]:
         config = config_of(case)
         method = get_method(config.name)
         net = build("wrn-10-1" if method.taps else "small", CLASSES, 1)
-        net.wanted_taps = method.taps
+        fit_network(net, method)
         tap_dims = {name: net.tap_dims[name] for name in method.taps}
-        learner = Learner(net, method(config, DataInfo(CLASSES, net.feat_dim, 30, COUNTS, tap_dims)))
+        learner = Learner(net, method(config, DataInfo(CLASSES, net.feat_dim, 30, COUNTS, tap_dims, (1, 8, 8))))
         optimizer, ema = build_optimizer(learner, OPTIM), Ema(learner, OPTIM.ema)
         columns: dict[str, list[float]] = {}
         for iteration in range(STEPS):

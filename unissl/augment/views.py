@@ -47,6 +47,12 @@ def _none(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
     return images
 
 
+def _flip(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
+    """Random flip alone."""
+    flip = (draws[:, 0] < 0.5) & config.flip
+    return torch.where(flip.to(images.device)[:, None, None, None], images.flip(2), images)
+
+
 def _weak(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
     """Random crop of the reflect-padded image, random flip."""
     return _crop(images, draws, config, planar=False)
@@ -80,6 +86,7 @@ class View:
 
 VIEWS = {
     "none": View(lambda config: 0, _none),
+    "flip": View(lambda config: 1, _flip),
     "weak": View(lambda config: CROP_DRAWS, _weak),
     "strong": View(lambda config: CROP_DRAWS + 2 * config.operations + CUTOUT_DRAWS, _strong),
 }

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions, predict_images
+from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import build, channels_last
 from unissl.record import RunFolder, read_json, write_json, write_tensors
@@ -46,10 +47,11 @@ def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     num_classes = len(manifest["class_names"])
     net = build(manifest["net"], num_classes, manifest["channels"])
     method_class = get_method(manifest["method"]["name"])
-    net.wanted_taps = method_class.taps
+    fit_network(net, method_class)
     counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    info = DataInfo(num_classes, net.feat_dim, manifest["pool_images"], counts, tap_dims)
+    shape = (manifest["channels"], manifest["height"], manifest["width"])
+    info = DataInfo(num_classes, net.feat_dim, manifest["pool_images"], counts, tap_dims, shape)
     return method_class(method_class.Config(**manifest["method"]), info).inference_module(net)
 
 

@@ -7,7 +7,7 @@ method. A method sees typed batches and a network; it never sees data sets, file
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from unissl.config import Settings
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Source, Step, Stream, StreamBatch
 
-__all__ = ["Context", "Method", "MethodConfig", "Network", "classifier_head", "together"]
+__all__ = [
+    "Context",
+    "Method",
+    "MethodConfig",
+    "Network",
+    "Shipped",
+    "classifier_head",
+    "fit_network",
+    "together",
+]
 
 
 class Network(Protocol):
@@ -59,6 +68,8 @@ class Method(nn.Module):
     link: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
     """What the method cannot do without: ``images``, ``taps``, ``heldout`` or ``pool labels``."""
+    own_classifier: ClassVar[bool] = False
+    """The method predicts with heads of its own; the network's is taken off, so that nothing untrained is kept."""
     taps: ClassVar[tuple[str, ...]] = ()
     """Inner feature maps that the method wants from the network."""
 
@@ -106,6 +117,31 @@ class Method(nn.Module):
     def never_trained(self) -> frozenset[str]:
         """Names of the method's own parameters that can never receive a gradient."""
         return frozenset()
+
+
+class Predictor(Protocol):
+    """The heads with which a method predicts, where they are not the network's own."""
+
+    def predict(self, net: Network, x: Tensor) -> Prediction: ...
+
+
+class Shipped(nn.Module):
+    """Network and the heads that prediction needs, as one module: images in, prediction out."""
+
+    def __init__(self, net: nn.Module, heads: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Prediction:
+        return cast(Predictor, self.heads).predict(cast(Network, self.net), x)
+
+
+def fit_network(net: nn.Module, method: type[Method]) -> None:
+    """Ask the network for the inner maps that a method reads, and take off a head that it does not use."""
+    cast(Any, net).wanted_taps = method.taps
+    if method.own_classifier:
+        cast(Any, net).head = nn.Identity()
 
 
 def together(net: Network, *views: Tensor) -> list[Outputs]:

@@ -21,13 +21,13 @@ https://github.com/yaxinhou/CPG.
 | primary loss | term ``sup`` | mean H(t, l + log n / sum n) over features and copies |
 | auxiliary loss | term ``aux`` | mean H(argmax l_aux(x_w), l_aux(x_s)) + mean H(t, l_aux + log n / sum n) |
 
-Deviations. Times are shares of the budget, and so is the number of votes that an image needs, as a share of its visits
-(12 of 185 with the paper's batches and 12,395 images). An update waits until the pool was seen ``min_visits`` times, of
-no effect at the paper's length. If nothing is chosen, the labelled set is the given one, where the published code
-fails. Centres and radii come from one pass in eval mode; the published code makes two in train mode, which moves
-BatchNorm, and has a slip behind ``similarity = "last"``. The noise is a function of the step number, the same for all
-seeds. Its rotation head, part of nothing, is left out, and so is by default the labelled strong view, which entered no
-loss. Labelled batches are shuffled anew in each pass, which the published code forgets once the set has changed.
+Deviations. Times are shares of the budget, and so is the number of votes that an image needs, as a share of its
+visits (12 of 185 with the paper's batches and 12,395 images). An update waits until the pool was seen ``min_visits``
+times, of no effect at the paper's length. If nothing is chosen, the labelled set is the given one, where the
+published code fails. Centres and radii come from one pass in eval mode; the published code makes two in train mode,
+which moves BatchNorm, and has a slip behind ``similarity = "last"``. The noise is a function of the seed and the step
+number. Its rotation head, part of nothing, is left out, and so is by default the labelled strong view, which entered
+no loss. Labelled batches are shuffled anew in each pass, which the published code forgets once the set has changed.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class CPG(Method):
     chosen: Tensor
     soft: Tensor
     drawn: Tensor
+    noise_key: Tensor
     updated: Tensor
 
     def __init__(self, cfg: CPGConfig, info: DataInfo) -> None:
@@ -99,6 +100,7 @@ class CPG(Method):
         self.register_buffer("chosen", torch.zeros(m, dtype=torch.bool))
         self.register_buffer("soft", torch.zeros(m, c))
         self.register_buffer("drawn", torch.tensor(0))  # unlabelled images seen since the last update
+        self.register_buffer("noise_key", torch.randint(2**31, ()))  # the seed decides it, and so the noise
         self.register_buffer("updated", torch.tensor(-1))  # steps done at the last update; negative: none yet
 
     @classmethod
@@ -141,7 +143,7 @@ class CPG(Method):
         """Features (B, D) and targets (B, C), followed by k_c noisy copies of each, row by row."""
         label = target.argmax(-1)
         rows = torch.arange(len(feat), device=feat.device).repeat_interleave(self.copies[label])
-        generator = torch.Generator().manual_seed(iteration)
+        generator = torch.Generator().manual_seed(noise_seed(int(self.noise_key), iteration))
         noise = torch.randn(len(rows), feat.shape[1], generator=generator).to(feat)
         copies = feat[rows] + noise * self.radii[label[rows], None] * normalize(feat[rows])
         return torch.cat([feat, copies]), torch.cat([target, target[rows]])
@@ -208,6 +210,11 @@ class CPG(Method):
     def joined(self) -> tuple[Tensor, Tensor] | None:
         positions = self.chosen.nonzero().squeeze(1)
         return (positions, self.soft[positions]) if len(positions) else None
+
+
+def noise_seed(key: int, iteration: int) -> int:
+    """Below 2^32, all that torch's generator takes in; an odd multiplier keeps neighbouring keys and steps apart."""
+    return (key + 2654435761 * iteration) % 2**32
 
 
 def log_share(counts: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from unissl.methods.base import Method, MethodConfig, Network, classifier_head
+from unissl.methods.base import Method, MethodConfig, Network, Shipped, classifier_head
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Step
 
@@ -168,18 +168,6 @@ class Experts(nn.Module):
         out = net(x)
         said = self(net.head, out)
         return Prediction((said.weights[:, :, None] * said.logits).sum(1), out.feat)
-
-
-class Shipped(nn.Module):
-    """Network and experts: images in, prediction out."""
-
-    def __init__(self, net: nn.Module, experts: Experts) -> None:
-        super().__init__()
-        self.net = net
-        self.experts = experts
-
-    def forward(self, x: Tensor) -> Prediction:
-        return self.experts.predict(cast(Network, self.net), x)
 
 
 class MetaExpert(Method):

@@ -19,9 +19,10 @@ Learning", ICML 2024, https://arxiv.org/abs/2402.13505. Official code: https://g
 | n_l, n_u | ``labelled_seen``, ``pool_seen`` | labels, and confident q, summed over the epoch |
 | est <- m est + (1-m) n_u / (sum n_u + 1) | ``estimate`` | and adapt with (n_l + n_u) / sum |
 
-Deviations. rho is the ratio of batch sizes by default: then every image of a step weighs the same, and that is what
-adapt counts. The official code takes the ratio of batch counts, (M / B_u) / (N / B_l), which is near 1 in its settings
-and grows without bound as labels become few; the released port of the comparison takes M / N, about 310 at N = 40.
+Deviations. rho is the official code's ratio of batch counts, (M / B_u) / (N / B_l), but not rounded to whole batches,
+which would divide by none where N < B_l. It is near 1 in the official settings and grows as labels become few: 44 with
+the comparison's batches at N = 40, while the released port takes M / N, about 310. What it divides is all that the
+true labels contribute, so a short run with few labels learns slowly; ``rho`` overrides it.
 The port also moves both mixes at every step instead of once per epoch, though the adjustments still change only
 when an epoch starts. ``port = true`` gives the port's rho and updates. One strong view and no labelled strong view, as
 in the port; the official code has two and one, and tau = 2 on CIFAR-10 and STL-10. An epoch is one of the run's epochs.
@@ -52,7 +53,7 @@ class SimProConfig(MethodConfig):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of both class mixes."""
     rho: float | None = Field(default=None, gt=0)
-    """Divides the supervised term; by default the unlabelled over the labelled batch size."""
+    """Divides the supervised term; by default pool batches over labelled batches in one pass."""
     port: bool = False
     """As the released port: rho is M / N unless given, and the class mixes move at every step."""
 
@@ -97,9 +98,8 @@ class SimPro(Method):
         """What divides the supervised term, for a step of so many images."""
         if self.cfg.rho is not None:
             return float(self.cfg.rho)
-        if self.cfg.port:
-            return self.info.num_unlabelled / sum(self.info.labelled_counts)
-        return unlabelled / labelled
+        ratio = self.info.num_unlabelled / sum(self.info.labelled_counts)
+        return ratio if self.cfg.port else ratio * labelled / unlabelled
 
     def adjustment(self, prior: Tensor) -> Tensor:
         """log(p^tau + 1e-12), (C,)."""
