@@ -144,17 +144,6 @@ def test_rho_can_be_given() -> None:
         assert losses.weights["sup"] == pytest.approx(0.4)
 
 
-def test_every_image_of_a_step_weighs_the_same_by_default() -> None:
-    """With everything confident the total is the sum over all images, labelled or not, over the unlabelled count."""
-    method, net = make(threshold=0.0)
-    batch = draw_batch(method.streams(method.cfg), C, SIZES, seed=1)
-    losses = method.losses(net, batch, START)
-    reference = Reference(0.0, 1.0, port=False)
-    terms, _ = reference.step(net, batch)
-    whole = (SIZES["labelled"] * terms["sup"] + SIZES["unlabelled"] * terms["unsup"]) / SIZES["unlabelled"]
-    assert losses.total.item() == pytest.approx(whole.item(), rel=1e-12)
-
-
 def test_the_first_epoch_start_changes_nothing() -> None:
     method, _ = make()
     before = {name: value.clone() for name, value in method.state_dict().items()}
