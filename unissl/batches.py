@@ -121,7 +121,10 @@ class Batches:
         return self.config.unlabelled if source == "unlabelled" else self.config.labelled
 
     def _raw(self, rows: Rows) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(self.images[rows])).to(self.device)
+        raw = torch.from_numpy(np.ascontiguousarray(self.images[rows]))
+        if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
+            return raw.pin_memory().to(self.device, non_blocking=True)
+        return raw.to(self.device)
 
     def _to_float(self, images: Tensor) -> Tensor:
         return normalise(images, self.mean, self.std)

@@ -15,7 +15,7 @@ from unissl.config import to_tree
 from unissl.data import Dataset
 from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.inference import save_model
-from unissl.evaluate.metrics import score, three_ways
+from unissl.evaluate.metrics import judge, three_ways
 from unissl.evaluate.predict import Predictions
 from unissl.record import RunFolder, disk_errors, write_atomically, write_json
 from unissl.report.charts import draw_all
@@ -84,6 +84,7 @@ def write_pool_predictions(folder: RunFolder, dataset: Dataset, split: Split, po
         "class_index": pool.classes,
         "confidence": pool.confidence,
         "margin": pool.margin,
+        "outlier": pool.outlier,
     }
     if dataset.train.files is not None:
         columns = {"file": [dataset.train.files[row] for row in split.unlabelled], **columns}
@@ -105,11 +106,13 @@ def summarise(
     summary["class_names"] = list(dataset.train.class_names)
     summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
-        scores = score(dataset.test.labels, test.classes, dataset.test.num_classes)
+        scores = judge(dataset.test.labels, test, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval"]
         summary["accuracy"] = three_ways(curve)
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}
     summary["labelled"] = list(split.labelled_counts)
+    if len(split.heldout):
+        summary["heldout"] = len(split.heldout)
     if pool is not None:
         truth = dataset.train.labels[split.unlabelled]
         summary["pool"] = {

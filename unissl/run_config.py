@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, PositiveInt, SerializeAsAny
 
 from unissl.augment import AugmentConfig
 from unissl.batches import BatchConfig
@@ -22,6 +22,8 @@ from unissl.train.trainer import TrainConfig
 from unissl.types import UNKNOWN
 
 DEFAULT_STEPS = 2**18
+OPEN_SET_SETTINGS = {"heldout", "unknown_classes", "unknown_data", "unknown_root", "unknown_count"}
+"""Settings of a split that go with any class mix, a given one included."""
 
 
 class MachineConfig(Settings):
@@ -29,8 +31,12 @@ class MachineConfig(Settings):
 
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads; by default what torch finds."""
+    threads: PositiveInt | Literal["auto"] | None = None
+    """CPU threads; by default what torch finds. auto tries several and keeps the fastest."""
+    compile: Literal["off", "on", "auto"] = "off"
+    """Train the network through torch.compile; auto only where the budget repays it and it turns out faster."""
+    prefetch: bool = True
+    """Make the next batch in the background while a step runs; it changes no number."""
 
 
 class RunConfig(Settings):
@@ -80,7 +86,7 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
                 "use --method labels-only."
             )
         update["split"] = config.split.model_copy(update={"label_pool": True})
-    elif (truth_missing or config.data.name == "folder") and not config.split.model_fields_set:
+    elif (truth_missing or config.data.name == "folder") and config.split.model_fields_set <= OPEN_SET_SETTINGS:
         update["split"] = config.split.model_copy(update={"profile": "given"})
     if "flip" not in config.augment.model_fields_set:
         update["augment"] = config.augment.model_copy(update={"flip": dataset.flip})

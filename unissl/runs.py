@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from torch import Tensor
 
 from unissl.batches import Batches, pools
 from unissl.config import Tree, to_toml
-from unissl.data import Dataset, load
+from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.evaluate.metrics import accuracy
+from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions, predict_images
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import build, channels_last
+from unissl.open_set import load_data
 from unissl.record import RunFolder, read_json, write_text
 from unissl.results import write_results
 from unissl.run_config import MachineConfig, RunConfig, config_facts, fit_to_data, identity, stored_config
@@ -31,10 +33,11 @@ from unissl.train import checkpoint
 from unissl.train.budget import seconds_per_call, steps_within
 from unissl.train.checkpoint import TrainState
 from unissl.train.ema import Ema
+from unissl.train.fast_net import FastNet, fast_net
 from unissl.train.learner import Learner
 from unissl.train.optim import build_optimizer
 from unissl.train.trainer import Trainer, step_at
-from unissl.types import DataInfo, Split
+from unissl.types import OUTSIDE, DataInfo, Split
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,24 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
     folder.refuse_if_taken()
     device = find_device(config.machine)
-    dataset = load(config.data)
+    dataset = load_data(config.data, config.split)
     config = fit_to_data(config, dataset)
-    names = dataset.train.class_names
-    split = make_split(dataset.train.labels, len(names), config.split, config.seed, names)
+    split = split_of(config, dataset)
     state, batches = assemble(config, dataset, split, device)
     next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before anything is written
+    if config.machine.threads == "auto":
+        config = settle_threads(config, state, batches)
     if config.train.steps is None:
         config = settle_steps(config, state, batches, dataset)
     begin(folder, config, split)
     return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def split_of(config: RunConfig, dataset: Dataset) -> Split:
+    """The split that a configuration makes of its data."""
+    names = dataset.train.class_names
+    hold_out = "heldout" in get_method(config.method.name).needs
+    return make_split(dataset.train.labels, len(names), config.split, config.seed, names, hold_out=hold_out)
 
 
 def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
@@ -89,9 +100,8 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
     if folder.finished:
         return Run(folder, config, read_json(folder.summary))
     device = find_device(config.machine)
-    dataset = load(config.data)
-    names = dataset.train.class_names
-    split = make_split(dataset.train.labels, len(names), config.split, config.seed, names)
+    dataset = load_data(config.data, config.split)
+    split = split_of(config, dataset)
     if not folder.split.exists():  # cut off between its first two files
         write_split(split, folder.split)
     elif not same_split(split, read_split(folder.split, len(dataset.train))):
@@ -123,7 +133,9 @@ def carry_out(
         evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, config, device),
         title=config.method.name,
         quiet=quiet,
+        prefetch=config.machine.prefetch,
     )
+    state.learner.fast = quick_network(config, state, batches, quiet)
     trainer.run()
     seconds = time.monotonic() - started
 
@@ -140,13 +152,14 @@ def carry_out(
 
 def same_split(one: Split, other: Split) -> bool:
     return all(
-        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("labelled", "labels", "unlabelled")
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("labelled", "labels", "unlabelled", "heldout", "heldout_labels")
     )
 
 
 def find_device(machine: MachineConfig) -> torch.device:
     """The device, if it is there; also sets the number of threads."""
-    if machine.threads is not None:
+    if isinstance(machine.threads, int):
         torch.set_num_threads(machine.threads)
     try:
         device = torch.device(machine.device)
@@ -195,22 +208,59 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
     return state, batches
 
 
+def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
+    """How the settings want the network called in training; compiling it is tried on the images of a step."""
+    half, how = config.train.precision == "bfloat16", config.machine.compile
+    if how == "off" and not half:
+        return None
+    state.learner.train()
+    images = torch.cat([view for stream in batches.at(0).values() for view in stream.views.values()])
+    steps = (config.train.steps or 0) - state.step
+
+    def say(message: str) -> None:
+        if not quiet:
+            print(message, file=sys.stderr)
+
+    return fast_net(state.learner.net, how, half, images, steps, say)
+
+
+class Rehearsal:
+    """Training steps on a copy, to be timed and thrown away."""
+
+    def __init__(self, config: RunConfig, state: TrainState, batches: Batches) -> None:
+        self.batches = batches
+        self.learner = copy.deepcopy(state.learner)
+        self.optimizer = build_optimizer(self.learner, config.optim)
+        self.ema = Ema(self.learner, config.optim.ema)
+
+    def step(self, number: int) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(self.learner.losses(self.batches.at(number), step_at(0, 1, 1)).total)
+        self.optimizer.step()
+        self.ema.update(self.learner)
+
+
+def settle_threads(config: RunConfig, state: TrainState, batches: Batches) -> RunConfig:
+    """Time a few discarded steps with all threads, half of them and so on, and keep the fastest number."""
+    rehearsal, threads = Rehearsal(config, state, batches), torch.get_num_threads()
+    seconds = {}
+    while threads:
+        torch.set_num_threads(threads)
+        seconds[threads] = seconds_per_call(rehearsal.step)
+        threads //= 2
+    fastest = min(seconds, key=seconds.__getitem__)
+    torch.set_num_threads(fastest)
+    return config.model_copy(update={"machine": config.machine.model_copy(update={"threads": fastest})})
+
+
 def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset) -> RunConfig:
     """Time a few discarded steps and one evaluation on a copy, and freeze the number of steps that fits."""
     minutes = config.train.minutes
     assert minutes is not None
     rng = torch.get_rng_state()
-    learner = copy.deepcopy(state.learner)
-    optimizer = build_optimizer(learner, config.optim)
-    ema = Ema(learner, config.optim.ema)
-
-    def discarded_step(number: int) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(learner.losses(batches.at(number), step_at(0, 1, 1)).total)
-        optimizer.step()
-        ema.update(learner)
-
-    per_step = seconds_per_call(discarded_step)
+    rehearsal = Rehearsal(config, state, batches)
+    learner, ema = rehearsal.learner, rehearsal.ema
+    per_step = seconds_per_call(rehearsal.step)
     table, some = dataset.test or dataset.train, 4 * config.batch.evaluation
     rows = np.arange(min(len(table), some))
     start = time.perf_counter()
@@ -224,7 +274,7 @@ def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
 
 
-def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
+def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | str | None = None) -> None:
     """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
     folder.remove_drafts()
     found = checkpoint.list_checkpoints(folder.checkpoints)
@@ -233,7 +283,7 @@ def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int
         return
     header = checkpoint.restore(found[-1], state, config_hash)
     folder.cut_metrics(header["metrics_size"])
-    if threads is None:  # the number of threads decides the last bits
+    if not isinstance(threads, int):  # the number of threads decides the last bits
         torch.set_num_threads(header["threads"])
 
 
@@ -248,7 +298,7 @@ def predict_rows(
 ) -> Predictions:
     """What the averaged parameters say about rows of a table."""
     return predict_images(
-        lambda x: learner.predict(x, shadow).logits,
+        lambda x: learner.predict(x, shadow),
         images,
         dataset.mean,
         dataset.std,
@@ -266,9 +316,14 @@ def evaluate(
     config: RunConfig,
     device: torch.device,
 ) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
-    """Accuracy on the test images; without any, only the classes predicted for (a part of) the pool."""
+    """Accuracy on the test images, and the AUROC of the outlier score if some are of none of the classes; without any
+    test images, only the classes predicted for (a part of) the pool."""
     if dataset.test is None:
         rows = split.unlabelled[: 4 * config.batch.evaluation]
         return {}, predict_rows(learner, shadow, dataset.train.images, dataset, config, device, rows).classes
-    predicted = predict_rows(learner, shadow, dataset.test.images, dataset, config, device).classes
-    return {"accuracy": accuracy(dataset.test.labels, predicted)}, predicted
+    made = predict_rows(learner, shadow, dataset.test.images, dataset, config, device)
+    truth, known = dataset.test.labels, dataset.test.labels != OUTSIDE
+    metrics = {"accuracy": accuracy(truth[known], made.classes[known])}
+    if not known.all():
+        metrics["auroc"] = outlier_auroc(truth, made.outlier)
+    return metrics, made.classes[known]

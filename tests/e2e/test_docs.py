@@ -16,6 +16,7 @@ import test_methods as contract
 
 import unissl.methods
 from unissl.cli import app, main
+from unissl.cli.catalogue import methods
 from unissl.config import merge, parse_overrides
 from unissl.data import known
 from unissl.methods.registry import all_methods
@@ -88,7 +89,7 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
     def reached(*_: Any, **__: Any) -> None:
         raise Reached
 
-    for place in ("unissl.runs.run", "unissl.runs.resume", "unissl.data.load"):
+    for place in ("unissl.runs.run", "unissl.runs.resume", "unissl.open_set.load_data"):
         monkeypatch.setattr(place, reached)
     monkeypatch.setattr("unissl.cli.machine.prepare_process", lambda: None)
     (here / "settings.toml").write_text(named_block(ROOT / "README.md", "settings.toml"), encoding="utf-8")
@@ -175,10 +176,25 @@ def test_every_equation_of_the_paper_has_a_test_in_the_symbol_table() -> None:
     assert numbers == set(range(1, 11))
 
 
+def test_the_table_of_methods_is_that_of_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
+    methods(markdown=True)
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    shown = text.split("<!-- methods:start -->\n")[1].split("<!-- methods:end -->")[0]
+    assert shown == capsys.readouterr().out, "put the output of 'unissl methods --markdown' into docs/methods.md"
+
+
+def test_the_switches_in_the_docs_exist() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = table(text.split("## Where published code")[1].split("\n## ")[0])
+    for name, _, switch in rows:
+        build_config(merge({"method": {"name": name}}, parse_overrides([switch])))
+    assert {"simpro", "meta-expert", "cgmatch", "cdmad"} <= {row[0] for row in rows}
+
+
 def test_names_in_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    methods, data = text.split("## What there is")[1].split("\nData (")
-    assert {row[0] for row in table(methods)} <= set(all_methods())
+    named, data = text.split("## What there is")[1].split("\nData (")
+    assert {row[0] for row in table(named)} == set(all_methods())
     names = {name for row in table(data.split("Networks:")[0]) for name in row[0].split(", ") if " " not in name}
     assert names == {card.name for card in known()}
     nets = re.findall(r"`([\w-]+)`", data.split("Networks:")[1].split("\n\n")[0])

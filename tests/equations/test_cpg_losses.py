@@ -26,7 +26,8 @@ from slow_reference import (
 )
 from torch import Tensor, nn
 
-from unissl.methods.cpg import CPG, CPGConfig, log_share, noise_seed
+from unissl.methods.cpg import CPG, CPGConfig, log_share
+from unissl.ops.keyed import keyed_generator
 from unissl.types import Batch, DataInfo, Outputs, Prediction, Step, StreamBatch
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -78,7 +79,7 @@ class Reference:
             return {"sup": sup, "aux": mean(unlabelled) + mean(labelled)}, 0.0
 
         plan = [i for i in range(n) for _ in range(self.k[labels[i]])]
-        noise = torch.randn(len(plan), D, generator=torch.Generator().manual_seed(noise_seed(NOISE_KEY, iteration)))
+        noise = torch.randn(len(plan), D, generator=keyed_generator(NOISE_KEY, iteration))
         rows: list[tuple[list[float], Row]] = list(zip(targets, f_lb, strict=True))
         for eps, i in zip(noise, plan, strict=True):
             unit = f_lb[i] / (f_lb[i] @ f_lb[i]).sqrt()

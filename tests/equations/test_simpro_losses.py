@@ -116,7 +116,7 @@ def test_steps_equal_loops_in_value_gradient_and_state(threshold: float, tau: fl
 
 
 def test_the_port_silences_the_labels_further_and_hurries_the_estimate() -> None:
-    """At 10 labels and 200 images the labels count 6/4 times less (as batch sizes), and one epoch moves the mixes as three do."""
+    """The labels count 6/4 times less, as the batch sizes are, and one epoch moves the mixes as three do."""
     ours, net = make(threshold=0.5)
     port, _ = make(threshold=0.5, port=True)
     batches = [draw_batch(ours.streams(ours.cfg), C, SIZES, seed=seed) for seed in range(EPOCH)]

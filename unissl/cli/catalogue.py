@@ -23,17 +23,35 @@ def datasets() -> None:
     show(table)
 
 
-def methods() -> None:
+def methods(*, markdown: bool = False) -> None:
     """List the methods.
 
     Example: unissl methods
+
+    Parameters
+    ----------
+    markdown
+        Print the table of docs/methods.md.
     """
+    head = ("name", "method", "venue", "family", "needs", "link")
+    if markdown:
+        lines = [head, ("---",) * len(head), *method_rows()]
+        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        return
+    table = Table(Column(head[0], no_wrap=True), *head[1:])
+    for row in method_rows():
+        table.add_row(*row)
+    show(table)
+
+
+def method_rows() -> list[tuple[str, ...]]:
+    """What the registry says of each method."""
     from unissl.methods.registry import all_methods
 
-    table = Table(Column("name", no_wrap=True), "method", "venue", "family", "needs", "link")
-    for name, method in all_methods().items():
-        table.add_row(name, method.title, method.venue, method.family, ", ".join(method.needs) or "-", method.link)
-    show(table)
+    return [
+        (name, method.title, method.venue, method.family, ", ".join(sorted(method.needs)) or "-", method.link)
+        for name, method in all_methods().items()
+    ]
 
 
 def show(table: Table) -> None:

@@ -24,10 +24,11 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
 
     prepare_process()
     from unissl.config import read_toml
-    from unissl.data import load, load_test
+    from unissl.data import load_test
     from unissl.errors import UserError
     from unissl.evaluate.inference import load_model
-    from unissl.evaluate.metrics import score
+    from unissl.evaluate.metrics import judge
+    from unissl.open_set import load_data
     from unissl.record import RunFolder
     from unissl.run_config import build_config
     from unissl.types import ImageTable
@@ -37,13 +38,16 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     if test is not None:
         images: ImageTable | None = load_test(test, model.class_names, model.size[0], model.channels)
     else:
-        images = load(build_config(read_toml(folder.config)).data).test
+        config = build_config(read_toml(folder.config))
+        images = load_data(config.data, config.split).test
     if images is None:
         raise UserError("The run has no test images; name some with --test.")
-    predicted = model.predict(images.images).classes
-    scores = score(images.labels, predicted, len(model.class_names))
-    print(f"{len(images)} images: accuracy {scores['accuracy']:.4f}, ", end="")
+    scores = judge(images.labels, model.predict(images.images), len(model.class_names))
+    unknowns = scores.get("unknowns", 0)
+    print(f"{len(images) - unknowns} images: accuracy {scores['accuracy']:.4f}, ", end="")
     print(f"balanced {scores['balanced_accuracy']:.4f}")
+    if unknowns:
+        print(f"{unknowns} images of none of the classes: found by the outlier score with AUROC {scores['auroc']:.4f}")
     table = Table("class", "recall")
     for name, recall in zip(model.class_names, scores["per_class_recall"], strict=True):
         table.add_row(name, "-" if recall is None else f"{recall:.3f}")

@@ -70,7 +70,7 @@ def write_predictions(model: Model, files: list[Path], handle: TextIO) -> None:
     from unissl.data import read_images
 
     writer = csv.writer(handle)
-    writer.writerow(["file", "class", "confidence", "margin"])
+    writer.writerow(["file", "class", "confidence", "margin", "outlier"])
     skipped: list[tuple[str, str]] = []
     for start in range(0, len(files), CHUNK):
         pixels, kept, bad = read_images(files[start : start + CHUNK], model.size[0], model.channels)
@@ -78,8 +78,9 @@ def write_predictions(model: Model, files: list[Path], handle: TextIO) -> None:
         if not kept:
             continue
         made = model.predict(pixels)
-        for file, index, confidence, margin in zip(kept, made.classes, made.confidence, made.margin, strict=True):
-            writer.writerow([file, model.class_names[index], f"{confidence:.4f}", f"{margin:.4f}"])
+        scores = zip(made.confidence, made.margin, made.outlier, strict=True)
+        for file, index, values in zip(kept, made.classes, scores, strict=True):
+            writer.writerow([file, model.class_names[index], *(f"{value:.4f}" for value in values)])
     for file, reason in skipped:
         print(f"skipped {file}: {reason}", file=sys.stderr)
     if len(skipped) == len(files):

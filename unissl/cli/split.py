@@ -34,25 +34,28 @@ def split(
     from rich.console import Console
     from rich.table import Table
 
-    from unissl.data import load
     from unissl.errors import UserError
+    from unissl.open_set import load_data
     from unissl.recipes import with_recipe
     from unissl.run_config import build_config, fit_to_data
-    from unissl.splits import make_split, write_split
-    from unissl.types import UNKNOWN
+    from unissl.runs import split_of
+    from unissl.splits import write_split
+    from unissl.types import OUTSIDE, UNKNOWN
 
     settings = build_config(with_recipe(said((data or DataOptions()).tree(), config, set_), recipe))
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
-    dataset = load(settings.data)
+    dataset = load_data(settings.data, settings.split)
     settings = fit_to_data(settings, dataset)
     names = dataset.train.class_names
-    made = make_split(dataset.train.labels, len(names), settings.split, settings.seed, names)
+    made = split_of(settings, dataset)
     truth = dataset.train.labels[made.unlabelled]
     table = Table("class", "labelled", "pool", title=f"{dataset.name}, seed {settings.seed}")
-    pool = np.bincount(truth[truth != UNKNOWN], minlength=len(names))
+    pool = np.bincount(truth[truth >= 0], minlength=len(names))
     for name, labelled, unlabelled in zip(names, made.labelled_counts, pool, strict=True):
         table.add_row(name, str(labelled), str(unlabelled) if (truth != UNKNOWN).all() else "?")
+    if (truth == OUTSIDE).any():
+        table.add_row("none of these", "0", str((truth == OUTSIDE).sum()))
     table.add_row("all", str(len(made.labelled)), str(len(made.unlabelled)), end_section=True)
     Console().print(table)
     if out is not None:

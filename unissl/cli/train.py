@@ -138,6 +138,11 @@ def show(finished: Run) -> None:
             f"{summary['method']}: accuracy {ways['last']:.4f} (last), {ways['mean_last_20']:.4f} (mean of the last "
             f"20 evaluations), {ways['best']:.4f} (best, chosen on the test images)"
         )
+        if "auroc" in summary:
+            console.print(
+                f"{summary['unknowns']} test images are of none of the classes; the outlier score finds them with "
+                f"AUROC {summary['auroc']:.4f}"
+            )
     else:
         console.print(f"{summary['method']}: trained; without test images (--test or --holdout) there is no accuracy")
     if summary["skipped"]:

@@ -33,8 +33,8 @@ class Model:
     std: tuple[float, ...]
 
     def predict(self, images: Any, batch_size: int = 256) -> Predictions:
-        """Class probabilities of uint8 images (n, h, w, channels)."""
-        return predict_images(lambda x: self.module(x).logits, images, self.mean, self.std, batch_size=batch_size)
+        """Class probabilities and outlier scores of uint8 images (n, h, w, channels)."""
+        return predict_images(self.module, images, self.mean, self.std, batch_size=batch_size)
 
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:

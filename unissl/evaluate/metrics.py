@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import confusion_matrix, roc_auc_score
+
+from unissl.evaluate.predict import Predictions
+from unissl.types import OUTSIDE
 
 Labels = npt.NDArray[np.int64]
 
@@ -28,6 +31,21 @@ def score(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
         "per_class_recall": recalls,
         "confusion_matrix": matrix.tolist(),
     }
+
+
+def judge(truth: Labels, predictions: Predictions, num_classes: int) -> dict[str, Any]:
+    """Scores on the images of known classes and, where there are others, how well the outlier score finds those."""
+    known = truth != OUTSIDE
+    scores = score(truth[known], predictions.classes[known], num_classes)
+    if not known.all():
+        scores["auroc"] = outlier_auroc(truth, predictions.outlier)
+        scores["unknowns"] = int((~known).sum())
+    return scores
+
+
+def outlier_auroc(truth: Labels, outlier: npt.NDArray[np.float32]) -> float:
+    """Chance that an image of none of the classes has a higher outlier score than one of a class (ties count half)."""
+    return float(roc_auc_score(truth == OUTSIDE, outlier))
 
 
 def three_ways(curve: list[float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Images to class probabilities, in batches and without gradients."""
+"""Images to class probabilities and outlier scores, in batches and without gradients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from unissl.augment import normalise
+from unissl.types import Outputs, Prediction
 
 Probabilities = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Class probabilities (n, C) of n images, and what follows from them."""
+    """Class probabilities (n, C) of n images, what follows from them, and a detector's scores (n,) if there is one."""
 
     probs: Probabilities
+    detected: Probabilities | None = None
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
@@ -36,9 +38,14 @@ class Predictions:
         top_two = np.partition(self.probs, -2, axis=1)[:, -2:]
         return np.asarray(top_two[:, 1] - top_two[:, 0], dtype=np.float32)
 
+    @property
+    def outlier(self) -> Probabilities:
+        """How much each image looks like none of the classes: by the method's detector, or one minus the confidence."""
+        return 1 - self.confidence if self.detected is None else self.detected
+
 
 def predict_images(
-    logits_of: Callable[[Tensor], Tensor],
+    answer: Callable[[Tensor], Outputs | Prediction],
     images: npt.NDArray[np.uint8],
     mean: Sequence[float],
     std: Sequence[float],
@@ -47,14 +54,16 @@ def predict_images(
     batch_size: int = 256,
     device: torch.device | str = "cpu",
 ) -> Predictions:
-    """Probabilities of ``images`` (or of some of its rows) as they are, without augmentation."""
+    """Probabilities and outlier scores of ``images`` (or of some of its rows) as they are, without augmentation."""
     chosen = np.arange(len(images)) if rows is None else rows
-    parts = []
+    parts, detected = [], []
     for start in range(0, len(chosen), batch_size):
         raw = torch.from_numpy(np.ascontiguousarray(images[chosen[start : start + batch_size]])).to(device)
         with torch.no_grad():
-            probs = logits_of(normalise(raw, mean, std)).softmax(-1)
-        parts.append(probs.cpu().to(torch.float32).numpy())
+            said = answer(normalise(raw, mean, std))
+        parts.append(said.logits.softmax(-1).cpu().to(torch.float32).numpy())
+        if isinstance(said, Prediction) and said.outlier is not None:
+            detected.append(said.outlier.cpu().to(torch.float32).numpy())
     if not parts:
         raise ValueError("no images to predict")
-    return Predictions(np.concatenate(parts))
+    return Predictions(np.concatenate(parts), np.concatenate(detected) if detected else None)

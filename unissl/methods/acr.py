@@ -39,10 +39,9 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, together
-from unissl.ops.losses import cross_entropy
+from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Step
 
 TINY = 1e-12
@@ -125,7 +124,8 @@ class ACR(Method):
     def watch(self, probs: Tensor) -> None:
         """Take confident guesses (U, C) of the balanced head into u, and its distance to each anchor into the sum."""
         confidence, guess = probs.max(-1)
-        counts = one_hot(guess, self.info.num_classes)[confidence >= self.cfg.threshold].sum(0).to(probs.dtype)
+        confident = (confidence >= self.cfg.threshold).to(probs.dtype)
+        counts = confident @ one_hot(guess, self.info.num_classes, probs.dtype)
         seen = (counts.sum() > 0).to(probs.dtype)
         self.pool_prior.lerp_(counts / counts.sum().clamp(min=1), seen * (1 - self.cfg.momentum))
         u, anchors = self.pool_prior.clamp(min=TINY), self.anchors.clamp(min=TINY)

@@ -86,17 +86,16 @@ class Memory(nn.Module):
 
     def push(self, rows: Tensor, labels: Tensor) -> None:
         """Add one prediction (n,) to each of the images (n,); an image may occur more than once."""
-        earlier = (rows[:, None] == rows).tril(-1).sum(1)
-        for turn in range(int(earlier.max()) + 1):
-            self._push_distinct(rows[earlier == turn], labels[earlier == turn])
-
-    def _push_distinct(self, rows: Tensor, labels: Tensor) -> None:
-        length = self.ring.shape[1]
-        slots, full = self.pushed[rows] % length, self.pushed[rows] >= length
-        self.counts[rows, self.ring[rows, slots].long()] -= full.to(self.counts.dtype)
-        self.counts[rows, labels] += 1
-        self.ring[rows, slots] = labels.to(self.ring.dtype)
-        self.pushed[rows] += 1
+        size, length = self.ring.shape
+        # A batch goes round its source; where an image could fill its whole ring, the batch is taken in pieces.
+        piece = len(rows) if len(rows) // size + 2 <= length else length
+        for some, their in zip(torch.split(rows, piece), torch.split(labels, piece), strict=True):
+            place = self.pushed[some] + (some[:, None] == some).tril(-1).sum(1)
+            slots, full = place % length, (place >= length).to(self.counts.dtype)
+            self.counts.index_put_((some, self.ring[some, slots].long()), -full, accumulate=True)
+            self.counts.index_put_((some, their), torch.ones_like(full), accumulate=True)
+            self.ring[some, slots] = their.to(self.ring.dtype)
+            self.pushed.index_add_(0, some, torch.ones_like(some))
 
     def gap(self, rows: Tensor | slice = slice(None)) -> Tensor:
         """Count of the most frequent class minus count of the second, (n,)."""
@@ -122,7 +121,7 @@ class CGMatch(Method):
         self.align = UniformAlignment(info.num_classes, cfg.momentum)
         self.memory = Memory(info.num_unlabelled, cfg.queue, info.num_classes)
         self.register_buffer("confidence_mean", torch.tensor(1 / info.num_classes))
-        self.register_buffer("gap_mean", torch.tensor(-1.0))  # negative: no step after warm-up yet
+        self.register_buffer("gap_mean", torch.tensor(0.0))  # set by the first step after warm-up
 
     def warm_up_steps(self, total: int) -> int:
         return ceil(float(self.cfg.warm_up) * total)
@@ -137,7 +136,7 @@ class CGMatch(Method):
 
         lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
         confidence, pseudo = self.align(ulb_w.logits.detach().softmax(-1)).max(-1)
-        easy, ambiguous = self.sort_out(ulb.index, confidence, pseudo)
+        easy, ambiguous = self.sort_out(ulb.index, confidence, pseudo, first=step.iteration == start)
         forgiving = [forgiving_loss(view.logits, pseudo, cfg.exponent) for view in (ulb_w, ulb_s)]
         terms = {
             "sup": cross_entropy(lb_w.logits, lb.truth).mean(),
@@ -149,13 +148,13 @@ class CGMatch(Method):
         return Losses(terms, weights, {"selected": easy.mean(), "ambiguous": ambiguous.mean()})
 
     @torch.no_grad()
-    def sort_out(self, index: Tensor, confidence: Tensor, pseudo: Tensor) -> tuple[Tensor, Tensor]:
+    def sort_out(self, index: Tensor, confidence: Tensor, pseudo: Tensor, *, first: bool) -> tuple[Tensor, Tensor]:
         """Remember a batch's predictions, move the thresholds; masks (U,) of easy and of ambiguous images."""
         rows = index if self.cfg.filing == "own" else index.sort().values
         self.memory.push(rows, pseudo)
         gap, keep = self.memory.gap(rows), self.cfg.momentum
         self.confidence_mean.lerp_(confidence.mean(), 1 - keep)
-        if self.gap_mean < 0:
+        if first:
             self.gap_mean.copy_(self.memory.gap().mean())
         else:
             self.gap_mean.lerp_(gap.mean(), 1 - keep)

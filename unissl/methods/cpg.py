@@ -37,10 +37,11 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, normalize, one_hot
+from torch.nn.functional import cosine_similarity, normalize
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, together
-from unissl.ops.losses import cross_entropy, smooth
+from unissl.ops.keyed import keyed_generator
+from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream, StreamBatch
 
 CHUNK = 64
@@ -128,7 +129,7 @@ class CPG(Method):
         return Losses({"sup": sup, "aux": aux}, logs=logs)
 
     def one_hot(self, labels: Tensor) -> Tensor:
-        return one_hot(labels, len(self.counts)).to(self.soft.dtype)
+        return one_hot(labels, len(self.counts), self.soft.dtype)
 
     def targets(self, lb: StreamBatch) -> Tensor:
         """Smoothed given labels, which come first in the labelled set, and the soft ones of images that joined."""
@@ -143,7 +144,7 @@ class CPG(Method):
         """Features (B, D) and targets (B, C), followed by k_c noisy copies of each, row by row."""
         label = target.argmax(-1)
         rows = torch.arange(len(feat), device=feat.device).repeat_interleave(self.copies[label])
-        generator = torch.Generator().manual_seed(noise_seed(int(self.noise_key), iteration))
+        generator = keyed_generator(int(self.noise_key), iteration)
         noise = torch.randn(len(rows), feat.shape[1], generator=generator).to(feat)
         copies = feat[rows] + noise * self.radii[label[rows], None] * normalize(feat[rows])
         return torch.cat([feat, copies]), torch.cat([target, target[rows]])
@@ -210,11 +211,6 @@ class CPG(Method):
     def joined(self) -> tuple[Tensor, Tensor] | None:
         positions = self.chosen.nonzero().squeeze(1)
         return (positions, self.soft[positions]) if len(positions) else None
-
-
-def noise_seed(key: int, iteration: int) -> int:
-    """Below 2^32, all that torch's generator takes in; an odd multiplier keeps neighbouring keys and steps apart."""
-    return (key + 2654435761 * iteration) % 2**32
 
 
 def log_share(counts: Tensor) -> Tensor:

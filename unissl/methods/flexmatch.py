@@ -70,7 +70,8 @@ class FlexMatch(Method):
 
     def thresholds(self) -> Tensor:
         """T (C,) from the stored classes."""
-        counts = torch.bincount(self.stored - UNKNOWN, minlength=self.info.num_classes + 1)  # first: without a class
+        counts = torch.zeros(self.info.num_classes + 1, device=self.stored.device)  # first: without a class
+        counts.index_add_(0, self.stored - UNKNOWN, torch.ones_like(self.stored, dtype=counts.dtype))
         rivals = counts if self.cfg.warm_up else counts[1:]
         status = counts[1:] / rivals.max().clamp(min=1)
         thresholds: Tensor = self.cfg.threshold * status / (2 - status)

@@ -34,10 +34,9 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from unissl.methods.base import Method, MethodConfig, Network, together
-from unissl.ops.losses import cross_entropy
+from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Step
 
 
@@ -75,12 +74,11 @@ class FreeMatch(Method):
         probs = ulb_w.logits.detach().softmax(-1)
         self.update(probs)
         confidence, pseudo = probs.max(-1)
-        keep = confidence >= self.thresholds()[pseudo]
-        selected = keep.to(probs.dtype)
+        selected = (confidence >= self.thresholds()[pseudo]).to(probs.dtype)
         terms = {
             "sup": cross_entropy(lb_w.logits, lb.truth).mean(),
             "unsup": (selected * cross_entropy(ulb_s.logits, pseudo)).mean(),
-            "fair": self.fairness(ulb_s.logits[keep]),
+            "fair": self.fairness(ulb_s.logits, selected),
         }
         weights = {"unsup": self.cfg.unsup_weight, "fair": self.cfg.fair_weight}
         return Losses(terms, weights, {"selected": selected.mean()})
@@ -91,28 +89,23 @@ class FreeMatch(Method):
         confidence, pseudo = probs.max(-1)
         self.global_threshold.lerp_(confidence.mean(), 1 - self.cfg.momentum).clamp_(max=self.cfg.max_threshold)
         self.probability.lerp_(probs.mean(0), 1 - self.cfg.momentum)
-        self.histogram.lerp_(shares(pseudo, probs), 1 - self.cfg.momentum)
+        self.histogram.lerp_(one_hot(pseudo, probs.shape[-1], probs.dtype).mean(0), 1 - self.cfg.momentum)
 
     def thresholds(self) -> Tensor:
         """tau_t(c), (C,)."""
         return self.global_threshold * self.probability / self.probability.max()
 
-    def fairness(self, logits: Tensor) -> Tensor:
-        """L_f of the strong-view logits (k, C) in use, 0 if there are none; the gradient goes through p- only."""
-        if len(logits) == 0:
-            return logits.new_zeros(())
-        probs = logits.softmax(-1)
+    def fairness(self, logits: Tensor, selected: Tensor) -> Tensor:
+        """L_f of those strong-view logits (U, C) that are selected (U,), 0 if none is; the gradient goes through p-
+        only. A weight of 0 in place of a shorter batch: the host need not know how many there are."""
+        probs, count = logits.softmax(-1), selected.sum().clamp(min=1)
+        shares = selected @ one_hot(probs.argmax(-1), probs.shape[-1], probs.dtype) / count
         wanted = sum_norm(self.probability, self.histogram)
-        found = sum_norm(probs.mean(0), shares(probs.argmax(-1), probs.detach()))
-        return (wanted * (found + 1e-12).log()).sum()
-
-
-def shares(labels: Tensor, like: Tensor) -> Tensor:
-    """Share of each class among labels (n,), as (C,) of the dtype of ``like`` (n, C)."""
-    return one_hot(labels, like.shape[-1]).to(like.dtype).mean(0)
+        found = sum_norm(selected @ probs / count, shares)
+        return selected.amax() * (wanted * (found + 1e-12).log()).sum()
 
 
 def sum_norm(probability: Tensor, histogram: Tensor) -> Tensor:
     """probability / histogram (C,), scaled to sum 1; a class with an empty bin has 0."""
     ratio = probability * torch.where(histogram > 0, 1 / histogram, 0)
-    return ratio / ratio.sum()
+    return ratio / ratio.sum().clamp(min=1e-30)

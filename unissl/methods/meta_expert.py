@@ -44,10 +44,9 @@ from typing import Literal, Self, cast
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from unissl.methods.base import Method, MethodConfig, Network, Shipped, classifier_head
-from unissl.ops.losses import cross_entropy
+from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Step
 
 DEPTHS = ("stem", "stage1", "stage2", "stage3")
@@ -160,7 +159,7 @@ class Experts(nn.Module):
         adjusted = logits + self.adjustment
         depths = [branch(out.taps[name]).mean((2, 3)) for name, branch in zip(DEPTHS, self.depths, strict=True)]
         gate = self.gate(depths, adjusted.softmax(-1).flatten(1))
-        members = one_hot(self.group, EXPERTS).T  # (3, C)
+        members = one_hot(self.group, EXPERTS, logits.dtype).T  # (3, C)
         own = (logits.softmax(-1) * members).amax(-1)  # each expert's confidence inside its group
         return Opinions(by_part, logits, adjusted, gate, (own * gate.softmax(-1)).softmax(-1))
 
@@ -228,7 +227,7 @@ class MetaExpert(Method):
 
     def fusion(self, lb_w: Opinions, truth: Tensor) -> Tensor:
         """Labelled images: the mixture finds the class and the gate its group, both balanced by label counts."""
-        of_group = truth @ one_hot(self.experts.group, EXPERTS).to(truth.dtype)  # (B, 3)
+        of_group = truth @ one_hot(self.experts.group, EXPERTS, truth.dtype)  # (B, 3)
         return weighted_mean(cross_entropy(lb_w.fused(), truth), truth @ self.class_weight) + weighted_mean(
             cross_entropy(lb_w.gate, of_group), of_group @ self.group_weight
         )
@@ -242,10 +241,10 @@ class MetaExpert(Method):
     @torch.no_grad()
     def count(self, pseudo: Tensor, keep: Tensor) -> None:
         """Take the second expert's confident predictions (U,) into the picture of the pool."""
-        of_class = one_hot(pseudo, self.info.num_classes)  # (U, C)
+        of_class = one_hot(pseudo, self.info.num_classes, keep.dtype)  # (U, C)
         if self.cfg.counting == "indexed":  # of each class only the last sample stays, confident or not
             of_class = of_class * (of_class.flip(0).cumsum(0).flip(0) == 1)
-        self.counts += keep @ of_class.to(keep.dtype)
+        self.counts += keep @ of_class
 
     def consistency_weights(self) -> Tensor:
         """om (3,): the third expert if the pool is turned upside down, the second if it is even, else the first."""

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 from unissl.methods.base import Method, MethodConfig, Network, classifier_head, together
 from unissl.ops.graph import consistency_loss, contrast_loss
-from unissl.ops.losses import cross_entropy, smooth
+from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.ops.simplex import simplex_anchors
 from unissl.ops.stats import TruncatedGaussian, confidence_and_margin
 from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream
@@ -215,7 +215,7 @@ class SAGE(Method):
     ) -> dict[str, Tensor]:
         """Weighted pseudo-label loss, on the auxiliary head with its supervised part, or on the primary head."""
         eps = self.cfg.smoothing if step.fraction < self.cfg.smoothing_phase else 0.0
-        target = smooth(nn.functional.one_hot(pseudo, self.info.num_classes).to(truth.dtype), eps)
+        target = smooth(one_hot(pseudo, self.info.num_classes, truth.dtype), eps)
         if self.aux is None:
             return {"unsup": (weight * cross_entropy(ulb_s.logits, target)).mean()}
         unsup = (weight * cross_entropy(self.aux(ulb_s.feat), target)).mean()
@@ -244,6 +244,7 @@ class SAGE(Method):
                 cross=cfg.cross,
                 diagonal=cfg.diagonal,
                 exact=cfg.exact,
+                unit=cfg.normalise,
             )
         if cfg.sim:
             terms["sim"] = consistency_loss(z_w, z_s, feats[-2], feats[-1])

@@ -11,27 +11,23 @@
 With tight anchors, ``P^T P = c I``, the affinity is the Gram matrix of z times ``s = c/(c + lambda)^2``: the anchors
 act on the graph only through that number, and their orientation and seed not at all.
 
-L_con comes in two forms. *Dense* writes down the n x n matrices: O(n^3 log beta) time, O(n^2) memory. *Thin* uses that
-the loss and its gradient need G only through ``G Z`` and ``G^T Z``, which are beta products of the transition matrix
-with an (n, d) matrix: O(beta n^2 d) time and, tile by tile, O(n d) memory. It is exact, not an approximation.
+L_con comes in two forms. *Dense* writes down the n x n matrices: O(n^3 log beta) time, O(n^2) memory. *Thin*, in
+:mod:`unissl.ops.thin_graph`, needs no such matrix: O(beta n^2 d) time, O(n d) memory. Both are exact.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-TILE_ROWS = 256
-"""Rows of an n x n matrix that the thin form holds at a time."""
+from unissl.ops.thin_graph import add_self_bias, thin_contrast
 
-KEEP_NODES = 2048
-"""Up to this many nodes the thin form keeps the transition matrix (16 MB in float32) instead of recomputing it."""
+UNIT_TOLERANCE = 1e-4
+"""How far from 1 the length of a unit-norm row may be."""
 
 
 def relational_embedding(z: Tensor, anchors: Tensor, ridge: float) -> Tensor:
@@ -82,6 +78,7 @@ def contrast_loss(
     cross: Literal["stacked", "swapped"] = "stacked",
     diagonal: Literal["drop", "keep"] = "drop",
     exact: Literal["thin", "dense"] = "thin",
+    unit: bool | None = None,
 ) -> Tensor:
     """L_con = BCE(S, sg[G]), Eq. (3): similar pairs are those between which the graph's random walk goes.
 
@@ -104,6 +101,8 @@ def contrast_loss(
         exact: "thin" or "dense", see the top of this file. Thin with a dropped diagonal wants unit-norm rows; its
             gradient is then exact along the sphere, and its value lacks the constant
             ``tr(G) / (sim_temperature n (n-1))``, about 1e-4 at n = 896.
+        unit: Whether the rows have unit norm, which the thin form makes use of. None looks at them, and a GPU has to
+            wait for the answer; a caller that has just normalised them, or has not, says so instead.
     """
     _check_choice("cross", cross, "stacked", "swapped")
     _check_choice("diagonal", diagonal, "drop", "keep")
@@ -117,20 +116,38 @@ def contrast_loss(
     drop = diagonal == "drop"
     # Entries of G are of order 1/n: too fine for the half precision that autocast would choose.
     with torch.autocast(z_weak.device.type, enabled=False):
-        a_weak, a_strong = (_node_coordinates(z, anchors, ridge, graph_temperature) for z in (z_weak, z_strong))
+        z, batch = torch.cat([z_weak, z_strong]), len(z_weak)
+        a = _node_coordinates(z, anchors, ridge, graph_temperature)
         if exact == "dense":
             similarity = _pair_products(z_weak, z_strong, cross) / sim_temperature
-            affinity = _pair_products(a_weak, a_strong, cross)
-            return _dense_contrast(similarity, affinity, len(z_weak), self_bias, steps, drop)
-        z, a = torch.cat([z_weak, z_strong]), torch.cat([a_weak, a_strong])
+            affinity = _pair_products(a[:batch], a[batch:], cross)
+            return _dense_contrast(similarity, affinity, batch, self_bias, steps, drop)
         if cross == "swapped":
             raise ValueError("swapped cross blocks are not the Gram matrix of one z; use exact='dense'")
-        # Rows that are not finite pass: a run that diverges is stopped by its loss, not by this check.
-        if drop and bool(((z.norm(dim=1) - 1).abs() > 1e-4).any()):
+        unit = _looks_unit(z) if unit is None else unit
+        if drop and not unit:
             raise ValueError("the thin form drops the diagonal of unit-norm rows only; normalise z, or exact='dense'")
-        settings = (len(z_weak), sim_temperature, self_bias, steps, drop)
-        loss: Tensor = _ThinContrast.apply(z, a, *settings)  # type: ignore[no-untyped-call]
-        return loss
+        if anchors is None:
+            scale = affinity_scale(z.shape[1], z.shape[1] + 1, ridge) / graph_temperature
+            ratio, bound = 1 / (sim_temperature * scale), scale
+        else:  # the singular values of P^T (P P^T + lambda I)^-1 are p / (p^2 + lambda), 1 / (2 sqrt(lambda)) at most
+            ratio, bound = None, 1 / (4 * ridge * graph_temperature)
+        return thin_contrast(
+            z,
+            a,
+            batch=batch,
+            temperature=sim_temperature,
+            self_bias=self_bias,
+            steps=steps,
+            drop=drop,
+            ratio=ratio,
+            bound=bound if unit else math.inf,
+        )
+
+
+def _looks_unit(z: Tensor) -> bool:
+    """Rows that are not finite pass: a run that diverges is stopped by its loss, not by this check."""
+    return not bool(((z.detach().norm(dim=1) - 1).abs() > UNIT_TOLERANCE).any())
 
 
 def _check_choice(name: str, value: str, *known: str) -> None:
@@ -155,97 +172,17 @@ def _pair_products(weak: Tensor, strong: Tensor, cross: str) -> Tensor:
     return torch.cat([torch.cat([weak @ weak.T, upper], 1), torch.cat([lower, strong @ strong.T], 1)])
 
 
-def _add_self_bias(affinity: Tensor, first: int, batch: int, bias: float) -> Tensor:
-    """Add the bias to rows ``first``, ``first + 1``, ... where node i meets a view of its own sample: i, i +- batch."""
-    rows = torch.arange(len(affinity), device=affinity.device)
-    nodes = affinity.shape[1]
-    for shift in range(0, nodes, batch):
-        affinity[rows, (rows + first + shift) % nodes] += bias
-    return affinity
-
-
 def _dense_contrast(
     similarity: Tensor, affinity: Tensor, batch: int, self_bias: float, steps: int, drop_diagonal: bool
 ) -> Tensor:
     """Eq. (3) as it is written, on whole matrices."""
-    consensus = structural_consensus(_add_self_bias(affinity, 0, batch, self_bias), steps)
+    consensus = structural_consensus(add_self_bias(affinity, 0, batch, self_bias), steps)
     if drop_diagonal:
-        pairs = ~torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
-        similarity, consensus = similarity[pairs], consensus[pairs]
+        similarity, consensus = _off_diagonal(similarity), _off_diagonal(consensus)
     return functional.binary_cross_entropy_with_logits(similarity, consensus)  # Eq. (3)
 
 
-class _ThinContrast(torch.autograd.Function):
-    """Eq. (3) without an n x n matrix. With U = Z Z^T / t (t the similarity temperature) and T the transition matrix,
-
-        sum_ij BCE(S_ij, G_ij) = sum_ij softplus(U_ij) - <Z, G Z> / t
-        its gradient in Z      = (2 sigmoid(U) Z - G Z - G^T Z) / t,      G = T^beta.
-
-    The value needs nearly the same sweeps as the gradient, so both are computed forward and backward only scales. The
-    diagonal of unit-norm rows is constant: dropping it takes n softplus(1/t) off the value and nothing off the gradient
-    along the sphere. Its part in <Z, G Z>, tr(G)/t, is the constant that stays in.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        z: Tensor,
-        a: Tensor,
-        batch: int,
-        temperature: float,
-        self_bias: float,
-        steps: int,
-        drop_diagonal: bool,
-    ) -> Tensor:
-        walked, walked_back = _walk(z, a, batch, self_bias, steps)  # G Z, G^T Z
-        total, pushed = _softplus_sweep(z, temperature)
-        total = total - (z * walked).sum() / temperature
-        entries = len(z) ** 2
-        if drop_diagonal:
-            total = total - _softplus((z * z).sum(1) / temperature).sum()
-            entries -= len(z)
-        ctx.save_for_backward((2 * pushed - walked - walked_back) / (temperature * entries))
-        return total / entries
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return grad_output * gradient, None, None, None, None, None, None
-
-
-def _walk(z: Tensor, a: Tensor, batch: int, self_bias: float, steps: int) -> tuple[Tensor, Tensor]:
-    """G Z and G^T Z, (n, d) each: one sweep over the rows of T takes both a step further."""
-    kept = list(_transition_tiles(a, batch, self_bias)) if len(a) <= KEEP_NODES else None
-    forth, back = z, z
-    for _ in range(steps):
-        next_forth, next_back = torch.empty_like(z), torch.zeros_like(z)
-        for first, tile in kept or _transition_tiles(a, batch, self_bias):
-            rows = slice(first, first + len(tile))
-            next_forth[rows] = tile @ forth
-            next_back.addmm_(tile.T, back[rows])
-        forth, back = next_forth, next_back
-    return forth, back
-
-
-def _transition_tiles(a: Tensor, batch: int, self_bias: float) -> Iterator[tuple[int, Tensor]]:
-    """T = row softmax of the biased affinities, as (index of the first row, a few whole rows)."""
-    for first in range(0, len(a), TILE_ROWS):
-        affinity = a[first : first + TILE_ROWS] @ a.T
-        yield first, _add_self_bias(affinity, first, batch, self_bias).softmax(1)
-
-
-def _softplus_sweep(z: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The sum of softplus(U) and sigmoid(U) Z, (n, d)."""
-    totals, pushed = [], torch.empty_like(z)
-    for first in range(0, len(z), TILE_ROWS):
-        rows = slice(first, first + TILE_ROWS)
-        similarity = z[rows] @ z.T / temperature
-        totals.append(_softplus(similarity).sum())
-        pushed[rows] = similarity.sigmoid_() @ z
-    return torch.stack(totals).sum(), pushed
-
-
-def _softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x) to full precision; torch's own softplus turns linear at 20."""
-    return -functional.logsigmoid(-x)
+def _off_diagonal(square: Tensor) -> Tensor:
+    """The n(n-1) entries off the diagonal, (n-1, n), in order: in a line of all entries, every (n+1)th is on it."""
+    n = len(square)
+    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1]

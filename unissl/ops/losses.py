@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
+
+
+def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Class indices (...) as rows (..., C) of zeros with a one, without the check of their range that makes torch's own
+    wait for the device."""
+    zeros = torch.zeros(*labels.shape, num_classes, dtype=dtype, device=labels.device)
+    return zeros.scatter_(-1, labels[..., None], 1)
 
 
 def smooth(target: Tensor, eps: float) -> Tensor:

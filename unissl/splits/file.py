@@ -19,12 +19,15 @@ from unissl.types import Split
 FORMAT = "unissl-split"
 VERSION = 1
 ROW_LISTS = ("labelled", "labels", "unlabelled")
+HELD_OUT = ("heldout", "heldout_labels")
+"""Written only where labels are held out."""
 
 
 def write_split(split: Split, path: Path) -> None:
     """One key per line; the order of the rows is kept, since batches are drawn by position."""
     tree: dict[str, Any] = {"format": FORMAT, "version": VERSION, "num_classes": split.num_classes}
-    tree |= {key: getattr(split, key).tolist() for key in ROW_LISTS}
+    keys = (*ROW_LISTS, *HELD_OUT) if len(split.heldout) else ROW_LISTS
+    tree |= {key: getattr(split, key).tolist() for key in keys}
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in tree.items()]
     write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -35,8 +38,8 @@ def read_split(path: Path, num_rows: int | None = None) -> Split:
     problem = _problem(tree, num_rows)
     if problem:
         raise UserError(f"{path} cannot be used as a split: {problem}; make it again with 'unissl split'.")
-    labelled, labels, unlabelled = (np.array(tree[key], dtype=np.int64) for key in ROW_LISTS)
-    return Split(labelled, labels, unlabelled, tree["num_classes"])
+    rows = {key: np.array(tree[key], dtype=np.int64) for key in (*ROW_LISTS, *HELD_OUT) if key in tree}
+    return Split(num_classes=tree["num_classes"], **rows)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -55,18 +58,23 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _problem(tree: dict[str, Any], num_rows: int | None) -> str | None:
     """The first thing that is wrong, in words, or None."""
-    if set(tree) != {"format", "version", "num_classes", *ROW_LISTS}:
+    lists = (*ROW_LISTS, *HELD_OUT) if set(HELD_OUT) & set(tree) else ROW_LISTS
+    if set(tree) != {"format", "version", "num_classes", *lists}:
         return "it does not have exactly the keys of a split"
     if not _is_count(tree["num_classes"]) or tree["num_classes"] < 2:
         return "num_classes is not a whole number of at least 2"
-    for key in ROW_LISTS:
+    for key in lists:
         if not isinstance(tree[key], list) or not all(_is_count(value) for value in tree[key]):
             return f"{key} is not a list of whole numbers from 0"
     labelled, labels, unlabelled = (tree[key] for key in ROW_LISTS)
-    if len(labelled) != len(labels):
-        return f"it has {len(labelled)} labelled rows but {len(labels)} labels"
+    heldout, heldout_labels = (tree.get(key, []) for key in HELD_OUT)
+    if len(labelled) != len(labels) or len(heldout) != len(heldout_labels):
+        return f"it has {len(labelled) + len(heldout)} labelled rows but {len(labels) + len(heldout_labels)} labels"
     if set(labels) != set(range(tree["num_classes"])):
         return f"the labels are not the classes 0 .. {tree['num_classes'] - 1}, each at least once"
+    if not set(heldout_labels) <= set(labels):
+        return "a held-out label is none of the classes"
+    labelled = labelled + heldout
     if len(set(labelled)) < len(labelled) or len(set(unlabelled)) < len(unlabelled):
         return "it lists a row twice"
     if not set(labelled).isdisjoint(unlabelled):

@@ -3,22 +3,24 @@
 The procedure and its random stream are those of the published protocol, so that a seed means the same rows: for each
 class in order, its rows ascending are shuffled; the first n_c are labelled and are shuffled once more; the next m_c
 are unlabelled. At last the labelled list is shuffled. Two things follow: the labelled rows of a seed are the same for
-every class mix of the pool, and the pools of one class are nested.
+every class mix of the pool, and the pools of one class are nested. Images of none of the classes (open set) are drawn
+after all that and end the pool; held-out labels are taken from the labelled ones without a further draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from unissl.config import Settings
 from unissl.errors import UserError
 from unissl.splits.profiles import Profile, class_counts
-from unissl.types import UNKNOWN, Split
+from unissl.types import OUTSIDE, UNKNOWN, Split
 
 Rows = npt.NDArray[np.int64]
 
@@ -53,8 +55,34 @@ class SplitConfig(Settings):
     label_pool: bool = False
     """Move the pool into the labelled set, with its true labels: the supervised references."""
 
+    heldout: float = Field(default=0.25, gt=0.0, lt=1.0)
+    """Share of each class's labels, but at least one and not all, that methods which need held-out labels keep from
+    every loss. All others use all labels."""
+
+    unknown_classes: tuple[str, ...] = ()
+    """Open set: classes that are none of the classes; their images are in the pool and in the test set as unknowns."""
+
+    unknown_data: str | None = None
+    """Open set: a second data set, all of whose images are unknowns."""
+
+    unknown_root: str | None = None
+    """Where the second data set lies, if not in the usual place."""
+
+    unknown_count: int | None = Field(default=None, ge=0)
+    """Open set: unknowns in the pool; by default all there are."""
+
+    @field_validator("unknown_classes", mode="before")
+    @classmethod
+    def _names_as_text(cls, value: object) -> object:
+        """Numbers are names too: --set split.unknown_classes=[7,8,9]."""
+        return [str(name) for name in value] if isinstance(value, (list, tuple)) else value
+
     @model_validator(mode="after")
     def _no_setting_without_effect(self) -> Self:
+        if self.unknown_data is None and self.unknown_root is not None:
+            raise ValueError("unknown_root says where unknown_data lies, so give unknown_data too")
+        if self.unknown_count is not None and not self.unknown_classes and self.unknown_data is None:
+            raise ValueError("unknown_count needs unknown_classes or unknown_data, where unknowns come from")
         if self.labelled_profile == "uniform" and self.gamma_l > 1:
             raise ValueError("gamma_l above 1 needs labelled_profile 'long-tailed' or 'arbitrary'")
         chosen = (self.counts, self.labelled_counts, self.max_count, self.label_pool or None)
@@ -67,20 +95,29 @@ class SplitConfig(Settings):
 
 
 def make_split(
-    labels: Rows, num_classes: int, config: SplitConfig, seed: int, class_names: Sequence[str] | None = None
+    labels: Rows,
+    num_classes: int,
+    config: SplitConfig,
+    seed: int,
+    class_names: Sequence[str] | None = None,
+    *,
+    hold_out: bool = False,
 ) -> Split:
     """The split of one seed. Rows with label -1, where there are any, are the whole pool, and then classes only
-    give labels (STL-10, or a folder with unsorted images)."""
-    if len(labels) and not UNKNOWN <= labels.min() <= labels.max() < num_classes:
-        raise ValueError(f"labels must lie in -1 .. {num_classes - 1}")
+    give labels (STL-10, or a folder with unsorted images). Rows with label -2 are of none of the classes and go to
+    the pool. ``hold_out`` sets some of the labels aside."""
+    if len(labels) and not OUTSIDE <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(f"labels must lie in -2 .. {num_classes - 1}")
     if num_classes < 2:
         raise UserError(f"A classifier needs at least two classes, not {num_classes}; add images of another class.")
     names = [str(c) for c in range(num_classes)] if class_names is None else list(class_names)
-    available = [int(n) for n in np.bincount(labels[labels != UNKNOWN], minlength=num_classes)]
+    available = [int(n) for n in np.bincount(labels[labels >= 0], minlength=num_classes)]
     if config.profile == "given":
         _refuse_unlabelled_class(available, names)
-        labelled = np.flatnonzero(labels != UNKNOWN)
-        return Split(labelled, labels[labelled], np.flatnonzero(labels == UNKNOWN), num_classes)
+        labelled = np.flatnonzero(labels >= 0)
+        outside = np.flatnonzero(labels == OUTSIDE)[: config.unknown_count]
+        pool = np.concatenate([np.flatnonzero(labels == UNKNOWN), outside])
+        return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
     wanted = _labelled_counts(config, num_classes, seed)
     _refuse_unlabelled_class(wanted, names)
@@ -91,14 +128,44 @@ def make_split(
         pool_counts = [0] * num_classes
     else:
         pool_counts = _pool_counts(config, available, wanted, names, seed)
-    labelled, pool = _draw(labels, wanted, pool_counts, seed)
-    if config.label_pool:
-        labelled, pool = np.concatenate([labelled, pool]), pool[:0]
-    return Split(labelled, labels[labelled], pool, num_classes)
+    labelled, pool, outside = _draw(labels, wanted, pool_counts, seed)
+    if config.label_pool:  # images of none of the classes have no label to give
+        labelled, pool, outside = np.concatenate([labelled, pool]), pool[:0], outside[:0]
+    if config.unknown_count is not None and config.unknown_count > len(outside) and not config.label_pool:
+        raise UserError(
+            f"There are {len(outside)} images of unknown classes, fewer than unknown_count = {config.unknown_count}; "
+            "lower it."
+        )
+    pool = np.concatenate([pool, outside[: config.unknown_count]])
+    return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
 
-def _draw(labels: Rows, labelled_counts: Sequence[int], pool_counts: Sequence[int], seed: int) -> tuple[Rows, Rows]:
-    """The random part; the order of the calls to ``rng`` is the protocol's."""
+def _held_out(split: Split, config: SplitConfig, hold_out: bool) -> Split:
+    """Set aside the last labels of each class, which stand in random order; each class keeps at least one to learn."""
+    if not hold_out:
+        return split
+    chosen = np.zeros(len(split.labelled), dtype=bool)
+    for c, count in enumerate(split.labelled_counts):
+        wanted = min(count - 1, max(1, round(config.heldout * count)))
+        chosen[np.flatnonzero(split.labels == c)[count - wanted :]] = True
+    if not chosen.any():
+        raise UserError(
+            "No label can be held out, since no class has two; label more images, or use a method that needs none."
+        )
+    return replace(
+        split,
+        labelled=split.labelled[~chosen],
+        labels=split.labels[~chosen],
+        heldout=split.labelled[chosen],
+        heldout_labels=split.labels[chosen],
+    )
+
+
+def _draw(
+    labels: Rows, labelled_counts: Sequence[int], pool_counts: Sequence[int], seed: int
+) -> tuple[Rows, Rows, Rows]:
+    """The random part: labels, pool, images of none of the classes; the order of the calls to ``rng`` is the
+    protocol's."""
     rng = np.random.RandomState(seed)
     unknown = np.flatnonzero(labels == UNKNOWN)
     rng.shuffle(unknown)
@@ -111,7 +178,9 @@ def _draw(labels: Rows, labelled_counts: Sequence[int], pool_counts: Sequence[in
         pool.append(rows[n : n + m])
     chosen = np.concatenate(labelled)
     rng.shuffle(chosen)
-    return chosen, np.concatenate(pool)
+    outside = np.flatnonzero(labels == OUTSIDE)
+    rng.shuffle(outside)
+    return chosen, np.concatenate(pool), outside
 
 
 def _labelled_counts(config: SplitConfig, num_classes: int, seed: int) -> list[int]:

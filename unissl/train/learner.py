@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unissl.methods.base import Method, Network
+from unissl.train.fast_net import FastNet
 from unissl.types import Batch, Losses, Prediction, Step
 
 
@@ -19,13 +20,14 @@ class Learner(nn.Module):
         super().__init__()
         self.net = net
         self.method = method
+        self.fast: FastNet | None = None
+        """How losses call the network, where not plainly."""
 
     def forward(self, batch: Batch | Tensor, step: Step | None = None) -> Losses | Prediction:
-        net = cast(Network, self.net)
         if isinstance(batch, Tensor):
-            return self.method.predict(net, batch)
+            return self.method.predict(cast(Network, self.net), batch)
         assert step is not None
-        return self.method.losses(net, batch, step)
+        return self.method.losses(cast(Network, self.fast or self.net), batch, step)
 
     def losses(self, batch: Batch, step: Step) -> Losses:
         return cast(Losses, self(batch, step))

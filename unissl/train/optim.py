@@ -21,8 +21,8 @@ class OptimConfig(Settings):
     """Momentum of SGD."""
     weight_decay: float = Field(default=5e-4, ge=0)
     """L2 decay of tensors with two or more dimensions; biases and BatchNorm get none."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """cosine: lr cos(7 pi t / 16 T)."""
+    schedule: Literal["cosine", "step", "constant"] = "cosine"
+    """cosine: lr cos(7 pi t / 16 T). step: a fifth of lr in the last fifth of the budget."""
     ema: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the averaged parameters that are evaluated; 0 evaluates the live ones."""
 
@@ -43,6 +43,8 @@ def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
     """The rate of step ``iteration`` (0-based)."""
     if config.schedule == "constant":
         return config.lr
+    if config.schedule == "step":
+        return config.lr if 5 * iteration < 4 * total else config.lr / 5
     return config.lr * math.cos(7 * math.pi * iteration / (16 * total))
 
 

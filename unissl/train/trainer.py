@@ -21,6 +21,7 @@ from unissl.train import checkpoint, health
 from unissl.train.checkpoint import TrainState
 from unissl.train.learner import Learner
 from unissl.train.optim import OptimConfig, learning_rate, set_learning_rate
+from unissl.train.prefetch import Prefetch
 from unissl.train.progress import TrainingProgress
 from unissl.train.signals import Interrupted, listen
 from unissl.types import Losses, Prediction, Source, Step, StreamBatch
@@ -33,6 +34,8 @@ class TrainConfig(Settings):
     """Time budget; turned into ``steps`` before the start and only a note from then on."""
     epochs: int = Field(default=20, ge=1)
     """Equal parts the budget is cut into; each ends with an evaluation."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Numbers in which the network is trained; heads, losses, weights and predictions stay in float32."""
     log_every: int = Field(default=10, ge=1)
     """Steps between two lines of training metrics."""
     checkpoint_every: int | None = Field(default=None, ge=1)
@@ -87,6 +90,8 @@ class Trainer:
     evaluate: Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
     title: str = "training"
     quiet: bool = False
+    prefetch: bool = True
+    """Make the next batch while a step runs."""
     selected: list[float] = field(default_factory=list)
     """Logged shares of pseudo-labels in use during the current epoch."""
     warned: set[str] = field(default_factory=set)
@@ -102,6 +107,7 @@ class Trainer:
         self.state.learner.train()
         with (
             listen() as stop,
+            Prefetch(self.batches, total, self.prefetch) as self.upcoming,
             TrainingProgress(f"{self.title}", total, self.state.step, self.quiet) as self.progress,
         ):
             while self.state.step < total:
@@ -133,7 +139,7 @@ class Trainer:
         """Views, losses, gradients, optimiser, EMA."""
         state = self.state
         set_learning_rate(state.optimizer, learning_rate(self.optim, step.iteration, step.total))
-        batch = self.batches.at(step.iteration, state.learner.method.joined())
+        batch = self.upcoming.at(step.iteration, state.learner.method.joined())
         losses = state.learner.losses(batch, step)  # plug-in 2
         total = losses.total
         state.optimizer.zero_grad(set_to_none=True)

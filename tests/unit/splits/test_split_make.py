@@ -175,7 +175,7 @@ def test_one_class_is_refused(profile: str) -> None:
         split(np.zeros(9, dtype=np.int64), 1, profile=profile)
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 4], [0, -2, 1]])
+@pytest.mark.parametrize("labels", [[0, 1, 4], [0, -3, 1]])
 def test_foreign_labels_are_a_programming_error(labels: list[int]) -> None:
     with pytest.raises(ValueError, match="labels must lie in"):
         split(np.array(labels))

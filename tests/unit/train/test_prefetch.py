@@ -1,0 +1,69 @@
+"""Batches made ahead are the same batches, in any order of asking, and their errors arrive."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from method_cases import make_batches, make_split
+
+from unissl.batches import Batches
+from unissl.methods.fixmatch import FixMatchConfig
+from unissl.train.prefetch import Prefetch
+from unissl.types import Batch
+
+BATCHES = make_batches(FixMatchConfig(), make_split(3))
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return all(
+        torch.equal(one[name].index, other[name].index)
+        and all(torch.equal(one[name].views[view], other[name].views[view]) for view in one[name].views)
+        for name in one
+    )
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_same_batches(ahead: bool) -> None:
+    with Prefetch(BATCHES, 6, ahead) as upcoming:
+        for step in (0, 1, 2, 5, 3, 4):  # out of order too: then it is made on demand
+            assert same(upcoming.at(step), BATCHES.at(step))
+
+
+def test_the_next_batch_is_made_in_another_thread_and_none_beyond_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, bool]] = []
+    plain = Batches.at
+
+    def watched(self: Batches, step: int, joined: object = None) -> Batch:
+        made.append((step, threading.current_thread() is threading.main_thread()))
+        return plain(self, step)
+
+    monkeypatch.setattr(Batches, "at", watched)
+    with Prefetch(BATCHES, 3) as upcoming:
+        for step in range(3):
+            upcoming.at(step)
+    assert made == [(0, True), (1, False), (2, False)]
+
+
+def test_nothing_is_made_early_while_images_have_joined() -> None:
+    joined = (torch.tensor([0, 2]), torch.eye(3)[:2])
+    with Prefetch(BATCHES, 6) as upcoming:
+        upcoming.at(0)
+        assert same(upcoming.at(1, joined), BATCHES.at(1, joined))
+        assert upcoming.waiting is None
+
+
+def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Prefetch(BATCHES, 6) as upcoming:
+        upcoming.at(0)
+        assert upcoming.waiting is not None
+        upcoming.waiting[1].result()
+
+        def broken(self: Batches, step: int, joined: object = None) -> Batch:
+            raise OSError("disk gone")
+
+        monkeypatch.setattr(Batches, "at", broken)
+        upcoming.at(1)
+        with pytest.raises(OSError, match="disk gone"):
+            upcoming.at(2)
