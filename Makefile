@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint clean
+.PHONY: install demo bench test lint clean
 
 install: .venv/installed
 
@@ -10,11 +10,15 @@ install: .venv/installed
 .venv/installed: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch setuptools
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,photos]'
 	touch $@
 
 demo: install
 	$(BIN)/unissl demo
+
+# About an hour; nothing else should run meanwhile. `make bench BENCH='step --quick'` for a part or a trial.
+bench: install
+	$(BIN)/unissl bench $(BENCH)
 
 lint: install
 	$(BIN)/ruff check .

@@ -72,8 +72,10 @@ def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]
         method: np.array([100 * by_seed[seed]["accuracy"]["last"] for seed in chosen])
         for method, by_seed in results.items()
     }
-    print("| method | " + " | ".join(f"seed {seed}" for seed in chosen) + " | mean | sd | steps | seconds |")
-    print("|---" * (len(chosen) + 5) + "|")
+    opened = all("auroc" in summary for by_seed in results.values() for summary in by_seed.values())
+    head = ["method", *(f"seed {seed}" for seed in chosen), "mean", "sd", *["AUROC (sd)"] * opened, "steps", "seconds"]
+    print("| " + " | ".join(head) + " |")
+    print("|---" * len(head) + "|")
     for method, values in accuracies.items():
         cells = " | ".join(f"{value:.1f}" for value in values)
         by_seed = results[method].values()
@@ -81,7 +83,8 @@ def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]
         shown = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
         seconds = np.mean([summary["seconds"] for summary in by_seed])
         spread = f"{values.std(ddof=1):.1f}" if len(values) > 1 else "-"
-        print(f"| {method} | {cells} | {values.mean():.1f} | {spread} | {shown} | {seconds:.0f} |")
+        found = f"{mean_and_sd([100 * summary['auroc'] for summary in by_seed])} | " if opened else ""
+        print(f"| {method} | {cells} | {values.mean():.1f} | {spread} | {found}{shown} | {seconds:.0f} |")
     print()
     first, *others = accuracies
     pairs = [(other, first) for other in others] + [(other, middle) for other in others[-1:] for middle in others[:-1]]

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.augment import AugmentConfig, make_view, normalise
 from unissl.config import Settings
 from unissl.types import Batch, Source, Split, Stream, StreamBatch
 
@@ -61,17 +61,36 @@ def pools(split: Split) -> dict[Source, Pool]:
     }
 
 
+class Views(Protocol):
+    """Random views of the rows of a table: of images (``augment.image_views``) or of features."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one view."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __call__(
+        self,
+        view: str,
+        rows: Rows,
+        *,
+        seed: int = 0,
+        step: int = 0,
+        stream: str = "",
+        positions: slice | None = None,
+    ) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Batches:
-    """Batches by step number. ``mean`` and ``std`` are per channel, for pixels in 0..1."""
+    """Batches by step number."""
 
-    images: npt.NDArray[np.uint8]
+    views: Views
     pools: Mapping[Source, Pool]
     streams: Mapping[str, Stream]
     config: BatchConfig
-    augment: AugmentConfig
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     seed: int
     device: torch.device
 
@@ -83,11 +102,8 @@ class Batches:
         pool = self._source(stream.source, joined)
         size = max(1, round(stream.ratio * self._base_size(stream.source)))
         positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
-        raw = self._raw(pool.rows[positions])
-        views = {
-            view: self._to_float(make_view(view, raw, self.augment, seed=self.seed, step=step, stream=name))
-            for view in stream.views
-        }
+        rows = pool.rows[positions]
+        views = {view: self.views(view, rows, seed=self.seed, step=step, stream=name) for view in stream.views}
         return self._batch(pool, positions, views)
 
     def scan(
@@ -97,12 +113,14 @@ class Batches:
         pool = self._source(source, joined)
         for start in range(0, len(pool.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
-            raw = self._raw(pool.rows[positions])
             where = slice(start, start + len(positions))
-            made = make_view(
-                view, raw, self.augment, seed=self.seed, step=seed_step, stream=f"scan-{source}", positions=where
-            )
-            yield self._batch(pool, positions, {view: self._to_float(made)})
+            address: dict[str, Any] = {
+                "seed": self.seed,
+                "step": seed_step,
+                "stream": f"scan-{source}",
+                "positions": where,
+            }
+            yield self._batch(pool, positions, {view: self.views(view, pool.rows[positions], **address)})
 
     def _source(self, source: Source, joined: Joined) -> Pool:
         pool = self.pools[source]
@@ -119,15 +137,6 @@ class Batches:
 
     def _base_size(self, source: Source) -> int:
         return self.config.unlabelled if source == "unlabelled" else self.config.labelled
-
-    def _raw(self, rows: Rows) -> Tensor:
-        raw = torch.from_numpy(np.ascontiguousarray(self.images[rows]))
-        if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
-            return raw.pin_memory().to(self.device, non_blocking=True)
-        return raw.to(self.device)
-
-    def _to_float(self, images: Tensor) -> Tensor:
-        return normalise(images, self.mean, self.std)
 
 
 def draw_positions(seed: int, stream: str, size: int, start: int, count: int) -> Rows:

@@ -13,6 +13,7 @@ from torch import Tensor
 from unissl import __version__
 from unissl.config import to_tree
 from unissl.data import Dataset
+from unissl.data.duplicates import Copy, find_duplicates
 from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.inference import save_model
 from unissl.evaluate.metrics import judge, three_ways
@@ -21,6 +22,9 @@ from unissl.record import RunFolder, disk_errors, write_atomically, write_json
 from unissl.report.charts import draw_all
 from unissl.train.learner import Learner
 from unissl.types import Split
+
+OWN_DATA = ("folder", "parquet")
+"""Where images are the user's own, and copies among them news."""
 
 
 def write_results(
@@ -120,6 +124,22 @@ def summarise(
             "mean_confidence": float(pool.confidence.mean()),
             **pseudo_label_quality(truth, pool.classes, split.num_classes),
         }
-    summary["skipped"] = [{"file": name, "reason": reason} for name, reason in dataset.train.skipped]
+    skipped = [*dataset.train.skipped, *(() if dataset.test is None else dataset.test.skipped)]
+    summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
+    if facts["data"] in OWN_DATA:
+        summary["duplicates"] = duplicates(dataset, split)
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary
+
+
+def duplicates(dataset: Dataset, split: Split) -> list[dict[str, Any]]:
+    """Groups of images that are there twice, the gravest first, each image with its file where there is one."""
+
+    def described(copy: Copy) -> dict[str, Any]:
+        table = dataset.test if copy.part == "test" and dataset.test is not None else dataset.train
+        file = None if table.files is None else table.files[copy.row]
+        return {"part": copy.part, "row": copy.row, "label": copy.label, "file": file}
+
+    given = np.concatenate([split.labelled, split.heldout])
+    groups = find_duplicates(dataset.train, dataset.test, given)
+    return [{"kind": group.kind, "copies": [described(copy) for copy in group.copies]} for group in groups]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, SerializeAsAny
+from pydantic import Field, SerializeAsAny
 
 from unissl.augment import AugmentConfig
 from unissl.batches import BatchConfig
@@ -31,8 +31,10 @@ class MachineConfig(Settings):
 
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
-    threads: PositiveInt | Literal["auto"] | None = None
-    """CPU threads; by default what torch finds. auto tries several and keeps the fastest."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads; by default what torch finds."""
+    tune_threads: bool = False
+    """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""
     compile: Literal["off", "on", "auto"] = "off"
     """Train the network through torch.compile; auto only where the budget repays it and it turns out faster."""
     prefetch: bool = True

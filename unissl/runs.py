@@ -15,12 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.batches import Batches, pools
+from unissl.augment.image_views import ImageViews
+from unissl.batches import Batches, Views, pools
 from unissl.config import Tree, to_toml
 from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.evaluate.metrics import accuracy, outlier_auroc
-from unissl.evaluate.predict import Predictions, predict_images
+from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import build, channels_last
@@ -38,6 +39,8 @@ from unissl.train.learner import Learner
 from unissl.train.optim import build_optimizer
 from unissl.train.trainer import Trainer, step_at
 from unissl.types import OUTSIDE, DataInfo, Split
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     split = split_of(config, dataset)
     state, batches = assemble(config, dataset, split, device)
     next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before anything is written
-    if config.machine.threads == "auto":
+    if config.machine.tune_threads:
         config = settle_threads(config, state, batches)
     if config.train.steps is None:
         config = settle_steps(config, state, batches, dataset)
@@ -122,7 +125,7 @@ def carry_out(
 ) -> Run:
     """Train from where ``state`` stands to the end of the budget, then write the results."""
     started = time.monotonic() - state.seconds
-    device = batches.device
+    tests = views_of_test(dataset, config, batches.device)
     trainer = Trainer(
         state=state,
         batches=batches,
@@ -130,7 +133,7 @@ def carry_out(
         optim=config.optim,
         folder=folder,
         config_hash=identity(config),
-        evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, config, device),
+        evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, batches, tests),
         title=config.method.name,
         quiet=quiet,
         prefetch=config.machine.prefetch,
@@ -139,11 +142,11 @@ def carry_out(
     trainer.run()
     seconds = time.monotonic() - started
 
-    def predict(images: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64] | None = None) -> Predictions:
-        return predict_rows(state.learner, state.ema.shadow, images, dataset, config, device, rows)
+    def predict(views: Views, rows: Rows | None = None) -> Predictions:
+        return averaged_predictions(state.learner, state.ema.shadow, views, batches, rows)
 
-    pool = predict(dataset.train.images, split.unlabelled) if len(split.unlabelled) else None
-    test = None if dataset.test is None else predict(dataset.test.images)
+    pool = predict(batches.views, split.unlabelled) if len(split.unlabelled) else None
+    test = None if tests is None else predict(tests)
     summary = write_results(
         folder, state.learner, state.ema.shadow, dataset, split, config_facts(config), pool, test, seconds
     )
@@ -159,7 +162,7 @@ def same_split(one: Split, other: Split) -> bool:
 
 def find_device(machine: MachineConfig) -> torch.device:
     """The device, if it is there; also sets the number of threads."""
-    if isinstance(machine.threads, int):
+    if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     try:
         device = torch.device(machine.device)
@@ -172,9 +175,9 @@ def find_device(machine: MachineConfig) -> torch.device:
 def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
     torch.manual_seed(config.seed)
-    height, width, channels = dataset.train.images.shape[1:]
+    views = ImageViews(dataset.train.images, config.augment, dataset.mean, dataset.std, device)
     num_classes = dataset.train.num_classes
-    net = build(config.net.name, num_classes, channels, bn_momentum=config.net.bn_momentum)
+    net = build(config.net.name, num_classes, views.shape[0], bn_momentum=config.net.bn_momentum)
     method_class = get_method(config.method.name)
     missing = [name for name in method_class.taps if name not in net.tap_dims]
     if missing:
@@ -190,22 +193,16 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
             "--profile uniform, or use --method labels-only."
         )
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    shape = (channels, height, width)
-    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims, shape)
+    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims, views.shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
-    batches = Batches(
-        dataset.train.images,
-        pools(split),
-        streams,
-        config.batch,
-        config.augment,
-        dataset.mean,
-        dataset.std,
-        config.seed,
-        device,
-    )
-    return state, batches
+    return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
+
+
+def views_of_test(dataset: Dataset, config: RunConfig, device: torch.device) -> Views | None:
+    if dataset.test is None:
+        return None
+    return ImageViews(dataset.test.images, config.augment, dataset.mean, dataset.std, device)
 
 
 def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
@@ -261,10 +258,10 @@ def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset
     rehearsal = Rehearsal(config, state, batches)
     learner, ema = rehearsal.learner, rehearsal.ema
     per_step = seconds_per_call(rehearsal.step)
-    table, some = dataset.test or dataset.train, 4 * config.batch.evaluation
-    rows = np.arange(min(len(table), some))
+    views, some = views_of_test(dataset, config, batches.device) or batches.views, 4 * config.batch.evaluation
+    rows = np.arange(min(len(views), some))
     start = time.perf_counter()
-    predict_rows(learner, ema.shadow, table.images, dataset, config, batches.device, rows)
+    averaged_predictions(learner, ema.shadow, views, batches, rows)
     per_image = (time.perf_counter() - start) / len(rows)
     per_evaluation = some if dataset.test is None else len(dataset.test)
     pool = len(batches.pools["unlabelled"].rows)
@@ -274,7 +271,7 @@ def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
 
 
-def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | str | None = None) -> None:
+def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
     """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
     folder.remove_drafts()
     found = checkpoint.list_checkpoints(folder.checkpoints)
@@ -283,29 +280,16 @@ def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int
         return
     header = checkpoint.restore(found[-1], state, config_hash)
     folder.cut_metrics(header["metrics_size"])
-    if not isinstance(threads, int):  # the number of threads decides the last bits
+    if threads is None:  # the number of threads decides the last bits
         torch.set_num_threads(header["threads"])
 
 
-def predict_rows(
-    learner: Learner,
-    shadow: Mapping[str, Tensor],
-    images: npt.NDArray[np.uint8],
-    dataset: Dataset,
-    config: RunConfig,
-    device: torch.device,
-    rows: npt.NDArray[np.int64] | None = None,
+def averaged_predictions(
+    learner: Learner, shadow: Mapping[str, Tensor], views: Views, batches: Batches, rows: Rows | None = None
 ) -> Predictions:
     """What the averaged parameters say about rows of a table."""
-    return predict_images(
-        lambda x: learner.predict(x, shadow),
-        images,
-        dataset.mean,
-        dataset.std,
-        rows=rows,
-        batch_size=config.batch.evaluation,
-        device=device,
-    )
+    size = batches.config.evaluation
+    return predict_rows(lambda x: learner.predict(x, shadow), views, rows=rows, batch_size=size)
 
 
 def evaluate(
@@ -313,15 +297,15 @@ def evaluate(
     shadow: Mapping[str, Tensor],
     dataset: Dataset,
     split: Split,
-    config: RunConfig,
-    device: torch.device,
-) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+    batches: Batches,
+    tests: Views | None,
+) -> tuple[dict[str, Any], Rows]:
     """Accuracy on the test images, and the AUROC of the outlier score if some are of none of the classes; without any
     test images, only the classes predicted for (a part of) the pool."""
-    if dataset.test is None:
-        rows = split.unlabelled[: 4 * config.batch.evaluation]
-        return {}, predict_rows(learner, shadow, dataset.train.images, dataset, config, device, rows).classes
-    made = predict_rows(learner, shadow, dataset.test.images, dataset, config, device)
+    if tests is None or dataset.test is None:
+        rows = split.unlabelled[: 4 * batches.config.evaluation]
+        return {}, averaged_predictions(learner, shadow, batches.views, batches, rows).classes
+    made = averaged_predictions(learner, shadow, tests, batches)
     truth, known = dataset.test.labels, dataset.test.labels != OUTSIDE
     metrics = {"accuracy": accuracy(truth[known], made.classes[known])}
     if not known.all():

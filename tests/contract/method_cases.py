@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from unissl.augment import AugmentConfig
+from unissl.augment.image_views import ImageViews
 from unissl.batches import BatchConfig, Batches, pools
 from unissl.methods.base import MethodConfig, fit_network
 from unissl.methods.registry import get_method
@@ -30,17 +31,10 @@ def make_split(num_classes: int, pool_size: int = 24) -> Split:
 def make_batches(config: MethodConfig, split: Split, channels: int = 1, seed: int = 0) -> Batches:
     total = len(split.labelled) + len(split.unlabelled) + len(split.heldout)
     images = np.random.RandomState(seed).randint(0, 256, (total, 8, 8, channels)).astype(np.uint8)
-    return Batches(
-        images,
-        pools(split),
-        get_method(config.name).streams(config),
-        BatchConfig(labelled=6, unlabelled=10, evaluation=7),
-        AugmentConfig(pad=1),
-        (0.5,) * channels,
-        (0.25,) * channels,
-        seed,
-        torch.device("cpu"),
-    )
+    device = torch.device("cpu")
+    views = ImageViews(images, AugmentConfig(pad=1), (0.5,) * channels, (0.25,) * channels, device)
+    streams, sizes = get_method(config.name).streams(config), BatchConfig(labelled=6, unlabelled=10, evaluation=7)
+    return Batches(views, pools(split), streams, sizes, seed, device)
 
 
 def make_state(

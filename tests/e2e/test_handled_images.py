@@ -39,7 +39,7 @@ def test_bad_images_in_the_pool_are_left_out_counted_and_listed(here: Path) -> N
     (pool / "huge.png").write_bytes(png_that_claims(100_000, 100_000))
     (pool / "gone.png").symlink_to(here / "nowhere.png")
     outcome = succeed(*TRAIN_PHOTOS, "--out", "run")
-    assert "5 images could not be read and were left out; summary.json lists them" in outcome.out
+    assert "5 files or folders were left out; summary.json says which and why" in outcome.out
     summary = json.loads((here / "run" / "summary.json").read_text())
     reasons = {entry["file"]: entry["reason"] for entry in summary["skipped"]}
     assert reasons == {
@@ -53,6 +53,28 @@ def test_bad_images_in_the_pool_are_left_out_counted_and_listed(here: Path) -> N
     assert summary["pool"]["images"] == 6
     rows = pq.read_table(here / "run" / "predictions.parquet").to_pydict()
     assert sorted(rows["file"]) == [f"unlabeled/{i}.png" for i in range(6)]
+
+
+def test_labels_from_a_spreadsheet_and_a_folder_full_of_trouble(here: Path) -> None:
+    """What a spreadsheet writes, beside links in circles, odd names and files that are no images."""
+    photos = make_photos(here / "photos")
+    rows = [f'"{name}\\{i}";"{name}"' for name in ("cat", "dog") for i in range(4)]
+    (here / "labels.csv").write_bytes("\r\n".join(["\ufeffFile Name;Category", *rows, "unlabeled/0.png;"]).encode())
+    pool = photos / "unlabeled"
+    (pool / "circle").symlink_to(photos)
+    (pool / "drawing.svg").write_text("<svg/>")
+    (pool / "two\nlines.png").write_bytes((pool / "0.png").read_bytes())
+    (pool / "no suffix").write_bytes((pool / "1.png").read_bytes())
+    (photos / "__MACOSX").mkdir()
+    (photos / "__MACOSX" / "._0.png").write_bytes(b"x")
+    words = ["--images" if word == "--data" else word for word in TRAIN_PHOTOS]
+    succeed(*words, "--labels", "labels.csv", "--out", "run")
+    summary = json.loads((here / "run" / "summary.json").read_text())
+    assert summary["labelled"] == [4, 4] and summary["class_names"] == ["cat", "dog"]
+    assert summary["pool"]["images"] == 8
+    assert [entry["file"] for entry in summary["skipped"]] == ["unlabeled/circle", "unlabeled/drawing.svg"]
+    rows = pq.read_table(here / "run" / "predictions.parquet").to_pydict()["file"]
+    assert {"unlabeled/two\nlines.png", "unlabeled/no suffix"} < set(rows)
 
 
 def save_odd(pool: Path, kind: str) -> None:

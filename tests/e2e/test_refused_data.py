@@ -44,7 +44,7 @@ def test_fewer_images_than_asked_for(refuses: Refuses, here: Path) -> None:
     refuses(*TRAIN_PHOTOS, *OUT, "--labels-per-class", "5", says=says)
 
 
-@pytest.mark.parametrize("content", [b"", b"not an image"])
+@pytest.mark.parametrize("content", [b"", b"not an image", b"<svg/>"])
 def test_labelled_image_that_cannot_be_read(refuses: Refuses, here: Path, content: bytes) -> None:
     (make_photos(here / "photos") / "dog" / "bad.png").write_bytes(content)
     refuses(*TRAIN_PHOTOS, *OUT, says=("labelled image photos/dog/bad.png cannot be read", "replace it or remove it"))
@@ -72,6 +72,9 @@ def test_pool_without_truth_for_a_supervised_reference(refuses: Refuses, here: P
     [
         ("file,label\ncat/0.png,cat\ndog/9.png,dog\n", ("Line 3", "'dog/9.png'", "no such file", "correct that line")),
         ("file,label\ncat/0.png,cat\ncat/0.png,dog\n", ("two labels, 'cat' and 'dog'", "keep one")),
+        ("cat/0.png\tcat\ncat\\0.PNG\tdog\n", ("gives cat/0.png two labels, 'cat' and 'dog'", "keep one")),
+        ("when,who,what\n1,2,3\n", ("needs a header line with the columns file and label", "found: when, who, what")),
+        ('"cat/0.png,cat\n', ("labels.csv is not a table of cells", "save it as CSV again")),
         ("file,label\ncat/0.png,cat\n", ("at least two classes", "only 'cat'")),
         ("", ("labels.csv is empty", "a file and a label in each line")),
         (None, ("no labels file labels.csv", "--labels")),

@@ -219,3 +219,20 @@ def test_a_finished_run_gets_no_reference_by_being_resumed(here: Path) -> None:
     succeed(*TRAIN_DIGITS, "--out", "run")
     succeed("train", "--resume", "--out", "run")
     assert not (here / "run" / "labels-only").exists()
+
+
+def test_the_number_of_threads_can_be_tuned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All threads, half of them and one are tried; the fastest is used, recorded, and kept by a resumed run."""
+    import torch
+
+    import unissl.runs
+
+    before = torch.get_num_threads()
+    seconds = {4: 3.0, 2: 1.0, 1: 2.0}
+    monkeypatch.setattr(unissl.runs, "seconds_per_call", lambda call: seconds[torch.get_num_threads()])
+    try:
+        succeed(*TRAIN_DIGITS, "--threads", "4", "--set", "machine.tune_threads=true", "--out", "run")
+        assert torch.get_num_threads() == 2
+        assert "threads = 2" in Path("run/config.toml").read_text()
+    finally:
+        torch.set_num_threads(before)

@@ -80,7 +80,7 @@ def test_images_are_those_of_the_rows() -> None:
     """The view "none" of a scan is the normalised image of the split's row."""
     for source, rows in (("labelled", SPLIT.labelled), ("unlabelled", SPLIT.unlabelled)):
         batch = next(iter(BATCHES.scan(source)))  # type: ignore[arg-type]
-        expected = (BATCHES.images[rows[:7]].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
+        expected = (BATCHES.views.images[rows[:7]].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
         np.testing.assert_allclose(batch.views["none"].numpy(), expected, atol=1e-5)
 
 

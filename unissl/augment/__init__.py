@@ -1,4 +1,4 @@
-"""Random views of images: batched tensor operations that give, image by image, what Pillow gives."""
+"""Random views of images: operations on whole batches that give, image by image, what Pillow gives."""
 
 from unissl.augment.views import VIEWS, AugmentConfig, check_view_name, make_view, normalise
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from unissl.augment.arrays import Array, Floats, Ints, send
 
 COLOUR = (125, 123, 114)
 """The rectangle's red, green and blue."""
@@ -11,26 +12,34 @@ GREY = 123
 """The same as a grey level: Pillow's luma of ``COLOUR``, used for images of one channel."""
 
 
-def cutout(planes: Tensor, draws: Tensor, largest: float) -> Tensor:
-    """Fill a square of side U(0, largest) * width, cut at the image's edge, in each image of uint8 (n, C, H, W).
+def cutout(images: Array, draws: Floats, largest: float) -> None:
+    """Fill a square of side U(0, largest) * width, cut at the image's edge, in each image of uint8 (n, H, W, C).
 
-    ``draws`` is uniform float64 (n, 3) on the CPU: side, then x and y of the centre, which lies between 1 and the size.
+    ``draws`` is uniform (n, 3): side, then x and y of the centre, which lies between 1 and the size.
     """
-    _, channels, height, width = planes.shape
+    n, height, width, channels = images.shape
     side = draws[:, 0] * largest * width
-    columns = _covered(side, draws[:, 1], width).to(planes.device)
-    rows = _covered(side, draws[:, 2], height).to(planes.device)
-    hole = (rows.unsqueeze(2) & columns.unsqueeze(1)).unsqueeze(1)  # all bits set inside
-    colour = torch.tensor(COLOUR if channels == 3 else (GREY,), dtype=torch.uint8, device=planes.device)
-    return planes ^ ((planes ^ colour.view(-1, 1, 1)) & hole)
+    left, columns = _covered(side, draws[:, 1], width)
+    top, rows = _covered(side, draws[:, 2], height)
+    # The rectangles are a small part of the images: listing their pixels, row by row, is cheaper than a mask.
+    starts = _runs((np.arange(n) * height + top) * width + left, rows, width)
+    inside = send(_runs(starts, columns.repeat(rows), 1), images)
+    pixels = images.reshape(-1, channels)
+    for channel, level in enumerate(COLOUR if channels == 3 else (GREY,)):
+        pixels[:, channel][inside] = level
 
 
-def _covered(side: Tensor, draw: Tensor, size: int) -> Tensor:
-    """255 where a row or column lies in the rectangle, else 0, uint8 (n, size); both ends are cut to whole numbers
-    and belong to it."""
+def _covered(side: Floats, draw: Floats, size: int) -> tuple[Ints, Ints]:
+    """First row or column in the rectangle, and how many; both ends are cut to whole numbers and belong to it."""
     centre = 1 + (size - 1) * draw
-    first = (centre - side / 2).clamp(min=0).floor()
-    last = (first + side).clamp(max=size).floor()
-    position = torch.arange(size)
-    inside = (position >= first.unsqueeze(1)) & (position <= last.unsqueeze(1))
-    return inside.to(torch.uint8).neg_()
+    first = np.floor(np.maximum(centre - side / 2, 0))
+    last = np.floor(np.minimum(first + side, size - 1))
+    return first.astype(np.int64), (last - first + 1).astype(np.int64)
+
+
+def _runs(starts: Ints, lengths: Ints, step: int) -> Ints:
+    """start, start + step, start + 2 * step, ... for each start, as many as its length, one after the other."""
+    ends = lengths.cumsum()
+    offsets = (starts - (ends - lengths) * step).repeat(lengths)
+    offsets += np.arange(0, len(offsets) * step, step)
+    return offsets

@@ -8,111 +8,142 @@ Two nearest-neighbour warps are not one warp by the product of their matrices, s
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+import numpy as np
+import numpy.typing as npt
+
+from unissl.augment.arrays import Array, Floats, Ints, add, empty, send, take
+from unissl.augment.pixels import pack, unpack
+
+Terms = npt.NDArray[np.int32]
 
 ONE = 1 << 16
 """The number 1 in 16.16 fixed point."""
 
 
-def crop_and_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor, margin: int, *, planar: bool) -> Tensor:
+def crop_and_flip(images: Array, order: Ints, top: Ints, left: Ints, flip: npt.NDArray[np.bool_], margin: int) -> Array:
     """Pad by reflection, cut the original size at (top, left) of the padded image, mirror where ``flip`` says so.
 
-    ``images`` is uint8 (n, H, W, C), the result too, or (n, C, H, W) if ``planar``. ``top`` and ``left`` are
-    int64 (n,) in 0..2*margin, ``flip`` is bool (n,); all three on the CPU.
+    ``images`` are uint8 (n, H, W, C). The result is images[order], each by its own ``top`` and ``left``, which are
+    in 0..2*margin, and ``flip``.
     """
-    n, height, width, channels = images.shape
-    column = torch.arange(width).expand(n, width)
-    column = torch.where(flip.unsqueeze(1), width - 1 - column, column)
-    x = _reflect(column + left.unsqueeze(1) - margin, width) * channels  # (n, W), in bytes
-    y = _reflect(torch.arange(height) + top.unsqueeze(1) - margin, height) * (width * channels)  # (n, H)
-    y += torch.arange(n).unsqueeze(1) * (height * width * channels)
-    channel = torch.arange(channels)
-    # The channel joins the term that makes the inner loop long: the columns, or where planes are wanted the rows.
-    if planar:
-        y = (y.unsqueeze(1) + channel.view(1, -1, 1)).flatten(1)  # (n, C*H)
-    else:
-        x = (x.unsqueeze(2) + channel).flatten(1)  # (n, W*C)
-    y, x = y.to(torch.int32).to(images.device), x.to(torch.int32).to(images.device)
-    shape = (n, channels, height, width) if planar else images.shape
-    return images.flatten().index_select(0, (y.unsqueeze(2) + x.unsqueeze(1)).flatten()).view(shape)
+    _, height, width, _ = images.shape
+    columns = _windows(width, margin)
+    x = np.concatenate([columns, columns[:, ::-1]]).take(left + len(columns) * flip, 0)
+    y = (_windows(height, margin) * width).take(top, 0)
+    y += (order * (height * width)).astype(np.int32)[:, None]
+    positions = send(y, images)[:, :, None] + send(x, images)[:, None]
+    cropped = empty(images.shape, "uint8", images)
+    unpack(take(pack(images), positions), cropped)
+    return cropped
 
 
-def _reflect(position: Tensor, size: int) -> Tensor:
-    """Mirror at the first and the last pixel without repeating them: -1 is 1, and size is size - 2."""
-    return (size - 1) - ((size - 1) - position.abs()).abs()
+def _windows(size: int, margin: int) -> Terms:
+    """Positions in a row of a size that is mirrored at both ends, without repeating them, for each start of a cut."""
+    position = np.arange(-margin, margin + 1)[:, None] + np.arange(size)
+    return ((size - 1) - abs((size - 1) - abs(position))).astype(np.int32)
 
 
-def shear_x(amount: Tensor, height: int, width: int) -> Tensor:
-    return _matrix(amount, b=amount)
+@dataclass(frozen=True)
+class Source:
+    """Where the pixels of n images come from, in 16.16: x + x_by_row and y + y_by_column.
+
+    A term that is None is zero. Then columns stay columns, or rows rows, and there is less to compute.
+    """
+
+    x: Terms
+    """(n, W)"""
+    y: Terms
+    """(n, H)"""
+    x_by_row: Terms | None = None
+    """(n, H)"""
+    y_by_column: Terms | None = None
+    """(n, W)"""
+
+    def part(self, members: slice) -> Source:
+        terms = (self.x, self.y, self.x_by_row, self.y_by_column)
+        return Source(*(None if term is None else term[members] for term in terms))  # type: ignore[arg-type]
 
 
-def shear_y(amount: Tensor, height: int, width: int) -> Tensor:
-    return _matrix(amount, d=amount)
+def shear_x(amount: Floats, height: int, width: int) -> Source:
+    x = _line(0.5 + amount * 0.5, np.ones_like(amount), width)
+    return Source(x, _unmoved(amount, height), x_by_row=_line(np.zeros_like(amount), amount, height))
 
 
-def translate_x(share: Tensor, height: int, width: int) -> Tensor:
-    return _matrix(share, c=share * width)
+def shear_y(amount: Floats, height: int, width: int) -> Source:
+    y = _line(amount * 0.5 + 0.5, np.ones_like(amount), height)
+    return Source(_unmoved(amount, width), y, y_by_column=_line(np.zeros_like(amount), amount, width))
 
 
-def translate_y(share: Tensor, height: int, width: int) -> Tensor:
-    return _matrix(share, f=share * height)
+def translate_x(share: Floats, height: int, width: int) -> Source:
+    return Source(_steps(share * width + 0.5, width), _unmoved(share, height))
 
 
-def rotate(degrees: Tensor, height: int, width: int) -> Tensor:
+def translate_y(share: Floats, height: int, width: int) -> Source:
+    return Source(_unmoved(share, width), _steps(share * height + 0.5, height))
+
+
+def rotate(degrees: Floats, height: int, width: int) -> Source:
     """Counter-clockwise about the centre."""
-    angle = -(degrees.remainder(360.0) * (math.pi / 180.0))
-    cos, sin = (torch.round(value, decimals=15) for value in (angle.cos(), angle.sin()))
+    angle = -((degrees % 360.0) * (math.pi / 180.0))
+    cos, sin = np.cos(angle).round(15), np.sin(angle).round(15)
     x, y = width / 2, height / 2
-    return _matrix(angle, a=cos, b=sin, c=cos * -x + sin * -y + x, d=-sin, e=cos, f=-sin * -x + cos * -y + y)
+    left = (cos * -x + sin * -y + x) + cos * 0.5 + sin * 0.5
+    top = (-sin * -x + cos * -y + y) + -sin * 0.5 + cos * 0.5
+    zero = np.zeros_like(degrees)
+    return Source(_line(left, cos, width), _line(top, cos, height), _line(zero, sin, height), _line(zero, -sin, width))
 
 
-def _matrix(like: Tensor, **entries: Tensor) -> Tensor:
-    """(n, 6): output pixel (x, y) comes from (a x + b y + c, d x + e y + f); the identity where not given."""
-    identity = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.0, "e": 1.0, "f": 0.0}
-    return torch.stack([entries.get(name, torch.full_like(like, value)) for name, value in identity.items()], 1)
+def _line(start: Floats, step: Floats, size: int) -> Terms:
+    """start, start + step, ..., all in fixed point: Pillow's way for maps that turn or shear."""
+    terms: Terms = np.floor(np.stack([start, step])[:, :, None] * ONE + 0.5).astype(np.int32)
+    line: Terms = terms[0] + terms[1] * np.arange(size, dtype=np.int32)
+    return line
 
 
-def source_terms(matrix: Tensor, height: int, width: int) -> Tensor:
-    """Where pixels come from, in 16.16, int32 (n, 2 (W + H)), by affine maps float64 (n, 6), all on the CPU.
-
-    Side by side: source x by column (W) and by row (H), source y by column (W) and by row (H). Pillow has two
-    ways: pure scalings step through the image in float64, all else in fixed point.
-    """
-    a, b, c, d, e, f = matrix.unsqueeze(2).unbind(1)  # (n, 1) each
-    column, row = torch.arange(width), torch.arange(height)
-    x_column = _fixed(c + a * 0.5 + b * 0.5) + _fixed(a) * column
-    y_column = _fixed(f + d * 0.5 + e * 0.5) + _fixed(d) * column
-    fixed = [x_column, _fixed(b) * row, y_column, _fixed(e) * row]
-    x, y = _stepped(c + a * 0.5, a, width), _stepped(f + e * 0.5, e, height)
-    stepped = [x, torch.zeros_like(y), torch.zeros_like(x), y]
-    scaling = (b == 0) & (d == 0)
-    return torch.where(scaling, torch.cat(stepped, 1), torch.cat(fixed, 1)).to(torch.int32)
+def _steps(start: Floats, size: int) -> Terms:
+    """start, start + 1, ..., as a running sum in float64: Pillow's way for all other maps; -1 for what is negative."""
+    position = np.ones((len(start), size))
+    position[:, 0] = start
+    position = position.cumsum(1)
+    return np.maximum(np.floor(position), -1).astype(np.int32) * ONE
 
 
-def warp(planes: Tensor, sources: Tensor) -> Tensor:
-    """Planes (n, C, H, W), each image from its own ``source_terms``; black where the source lies outside."""
-    n, channels, height, width = planes.shape
-    # The terms as (n, 1, W) or (n, H, 1), so that their sums are (n, H, W).
-    terms = sources.to(planes.device).split([width, height, width, height], dim=1)  # type: ignore[no-untyped-call]
-    x = (terms[0].unsqueeze(1) + terms[1].unsqueeze(2)).bitwise_right_shift_(16)
-    y = (terms[2].unsqueeze(1) + terms[3].unsqueeze(2)).bitwise_right_shift_(16)
+def _unmoved(like: Floats, size: int) -> Terms:
+    return np.broadcast_to(np.arange(0, size * ONE, ONE, dtype=np.int32), (len(like), size))
+
+
+def warp(images: Array, sources: list[Source]) -> None:
+    """Change images in place, the first ones by the first source, and so on; black where the source lies outside."""
+    n, height, width, _ = images.shape
     # A black frame of one pixel catches everything outside, which is cheaper than masks.
-    framed = pad(planes, (1, 1, 1, 1))
-    pixel = y.clamp_(-1, height).mul_(width + 2).add_(x.clamp_(-1, width))
-    size = (height + 2) * (width + 2)
-    corner = torch.arange(width + 3, width + 3 + n * channels * size, size, dtype=torch.int32, device=planes.device)
-    position = pixel.view(n, 1, height * width) + corner.view(n, channels, 1)
-    return framed.flatten().index_select(0, position.flatten()).view_as(planes)
+    framed = pack(images, frame=1)
+    corner = np.arange(n, dtype=np.int32)[:, None] * ((height + 2) * (width + 2)) + (width + 3)
+    positions = empty((n, height, width), "int32", images)
+    start = 0
+    for source in sources:
+        members = slice(start, start + len(source.x))
+        _write_positions(source, corner[members], positions[members])
+        start += len(source.x)
+    unpack(take(framed, positions), images)
 
 
-def _fixed(value: Tensor) -> Tensor:
-    return (value * ONE + 0.5).floor().to(torch.int64)
-
-
-def _stepped(start: Tensor, step: Tensor, size: int) -> Tensor:
-    """Whole source positions of start, start + step, ... with Pillow's running sum; -1 for all that is negative."""
-    position = torch.cat([start, step.expand(-1, size - 1)], 1).cumsum(1)
-    return torch.where(position < 0, -1.0, position.trunc()).to(torch.int64) * ONE
+def _write_positions(source: Source, corner: Terms, out: Array) -> None:
+    """Positions (n, H, W) in framed images whose first pixel inside the frame is at ``corner`` (n, 1)."""
+    _, height, width = out.shape
+    if source.x_by_row is None:
+        x = send((source.x >> 16).clip(-1, width), out)[:, None]
+    else:
+        x = send(source.x, out)[:, None] + send(source.x_by_row, out)[:, :, None]
+        x >>= 16
+        x = x.clip(-1, width)
+    if source.y_by_column is None:
+        y = send((source.y >> 16).clip(-1, height) * (width + 2) + corner, out)[:, :, None]
+    else:
+        y = send(source.y, out)[:, :, None] + send(source.y_by_column, out)[:, None]
+        y >>= 16
+        y = y.clip(-1, height)
+        y *= width + 2
+        y += send(corner, out)[:, None]
+    add(x, y, out)

@@ -1,67 +1,87 @@
 """Operations that map each pixel by its own value: what Pillow does with a lookup table, bit for bit.
 
-Every function takes planes, uint8 (n, C, H, W), and returns new ones. Magnitudes are float64 (n,) on the CPU.
+Every function changes images, uint8 (n, H, W, C), in place. Arithmetic on many bytes at once is faster than looking
+up each of them, so only the two operations that depend on the picture make tables.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unissl.augment.arrays import (
+    Array,
+    Floats,
+    cast,
+    count,
+    extremes,
+    largest,
+    per_image,
+    running_sum,
+    send,
+    take,
+    tensor,
+)
 
-def per_image(values: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """One number per image, shaped to broadcast over (n, C, H, W)."""
-    return values.to(dtype).to(device).view(-1, 1, 1, 1)
 
-
-def posterize(planes: Tensor, bits: Tensor) -> Tensor:
+def posterize(images: Array, bits: Floats) -> None:
     """Keep the floor(bits) highest bits."""
-    dropped = 2.0 ** (8 - bits.floor())
-    return planes & per_image(256 - dropped, torch.uint8, planes.device)
+    levels = images.reshape(len(images), -1)
+    levels &= per_image(256 - 2.0 ** (8 - np.floor(bits)), "uint8", images)
 
 
-def solarize(planes: Tensor, threshold: Tensor) -> Tensor:
+def solarize(images: Array, threshold: Floats) -> None:
     """Invert what is not below the threshold."""
     # A grey level is below a real threshold exactly when it is below its ceiling, which at 256 no longer fits a byte.
-    bright = planes >= per_image(threshold.ceil(), torch.int16, planes.device)
-    return planes ^ bright.to(torch.uint8).neg_()  # -1 is 255 in a byte, and v ^ 255 = 255 - v
+    first = np.ceil(threshold)
+    levels = images.reshape(len(images), -1)
+    bright = levels >= per_image(np.minimum(first, 255), "uint8", images)
+    levels ^= bright * per_image(255 * (first < 256), "uint8", images)  # v ^ 255 = 255 - v
 
 
-def autocontrast(planes: Tensor) -> Tensor:
+def autocontrast(images: Array) -> None:
     """Stretch each channel to the full range."""
-    low, high = planes.amin((2, 3)).to(torch.int32), planes.amax((2, 3)).to(torch.int32)
-    tables = _stretch_tables(planes.device).index_select(0, (256 * low + high).flatten())
-    return _look_up(tables, _table_positions(planes, torch.int32)).view_as(planes)
+    n, height, width, channels = images.shape
+    darkest, brightest = extremes(images.reshape(n, height, -1))
+    low, _ = extremes(darkest.reshape(n, width, channels))
+    _, high = extremes(brightest.reshape(n, width, channels))
+    table = cast(low, "int32") * 256 + cast(high, "int32")
+    images[:] = take(_stretch_tables(tensor(images).device), _positions(images, table))
 
 
-def equalize(planes: Tensor) -> Tensor:
-    """Flatten the histogram of each channel."""
-    n, channels, height, width = planes.shape
-    positions = _table_positions(planes, torch.int64)
-    one = torch.ones(1, dtype=torch.int32, device=planes.device)
-    counts = torch.zeros(n * channels * 256, dtype=torch.int32, device=planes.device)
-    counts = counts.scatter_add_(0, positions, one.expand(len(positions))).view(n, channels, 256)
+def equalize(images: Array) -> None:
+    """Flatten the histogram of each channel; exact for images of fewer than 2^24 pixels."""
+    n, height, width, channels = images.shape
+    positions = _positions(images, send(np.arange(n * channels, dtype=np.int32).reshape(n, channels), images))
+    counts = count(positions, n * channels * 256).reshape(n, channels, 256)
+    images[:] = take(_flattening_tables(counts, height * width), positions)
 
-    brightest = planes.amax((2, 3)).to(torch.int64).unsqueeze(2)
-    step = (height * width - counts.gather(2, brightest)) // 255
-    darker = counts.cumsum(2, dtype=torch.int32).sub_(counts)
-    tables = ((darker + step // 2) // step.clamp(min=1)).clamp_(max=255)
+
+def _flattening_tables(counts: Array, pixels: int) -> Array:
+    """Tables of Equalize, uint8 (n, C, 256), by how many of the pixels have each level."""
+    upto = running_sum(counts)
+    below_brightest = largest(upto * (upto < pixels))
+    step = below_brightest // 255
+    darker = upto - counts
+    darker += step // 2
+    table = cast(darker, "float32")
+    table /= cast(step + (step == 0), "float32")
     # Where fewer than 255 pixels are darker than the brightest ones, step is 0 and Pillow leaves the channel alone.
-    same = torch.arange(256, dtype=torch.int32, device=planes.device)
-    return _look_up(torch.where(step > 0, tables, same).to(torch.uint8), positions).view_as(planes)
+    table *= cast(step > 0, "float32")
+    table += send(np.arange(256, dtype=np.float32), counts) * cast(step == 0, "float32")
+    return cast(table.clip(0, 255), "uint8")
 
 
-def _table_positions(planes: Tensor, dtype: torch.dtype) -> Tensor:
-    """Where each pixel finds itself in a flattened set of tables (n, C, 256)."""
-    n, channels, _, _ = planes.shape
-    first = torch.arange(0, n * channels * 256, 256, dtype=dtype, device=planes.device)
-    return planes.to(dtype).add_(first.view(n, channels, 1, 1)).flatten()
-
-
-def _look_up(tables: Tensor, positions: Tensor) -> Tensor:
-    return tables.flatten().index_select(0, positions)
+def _positions(images: Array, table: Array) -> Array:
+    """Where each level finds itself in tables of 256 entries, given the number of the ``table``, int32 (n, C)."""
+    n, height, width, channels = images.shape
+    positions = cast(images, "int32")
+    rows = positions.reshape(n, height, -1)  # the inner loop goes over whole rows, since one over channels is slow
+    rows += (table * 256)[:, send(np.arange(width * channels) % channels, images)][:, None]
+    return positions
 
 
 @cache

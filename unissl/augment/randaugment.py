@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from unissl.augment import enhance, geometry, pointwise
+from unissl.augment.arrays import Array, Floats, Ints, send
 
 
 @dataclass(frozen=True)
@@ -24,75 +25,91 @@ class Operation:
     name: str
     low: float = 0.0
     high: float = 0.0
-    change: Callable[[Tensor, Tensor], Tensor] | None = None
-    """(planes, magnitudes) -> planes"""
-    matrix: Callable[[Tensor, int, int], Tensor] | None = None
-    """(magnitudes, height, width) -> affine matrices; such operations share one warp."""
+    change: Callable[[Array, Floats], None] | None = None
+    """(images, magnitudes): changes the images in place."""
+    source: Callable[[Floats, int, int], geometry.Source] | None = None
+    """(magnitudes, height, width): says where pixels come from; such operations share one fetch of pixels."""
 
 
 OPERATIONS = (
-    Operation("AutoContrast", change=lambda planes, _: pointwise.autocontrast(planes)),
+    Operation("AutoContrast", change=lambda images, _: pointwise.autocontrast(images)),
     Operation("Brightness", 0.05, 0.95, enhance.brightness),
     Operation("Color", 0.05, 0.95, enhance.color),
     Operation("Contrast", 0.05, 0.95, enhance.contrast),
-    Operation("Equalize", change=lambda planes, _: pointwise.equalize(planes)),
-    Operation("Identity", change=lambda planes, _: planes),
+    Operation("Equalize", change=lambda images, _: pointwise.equalize(images)),
+    Operation("Identity"),
     Operation("Posterize", 4, 8, pointwise.posterize),
     Operation("Sharpness", 0.05, 0.95, enhance.sharpness),
     Operation("Solarize", 0, 256, pointwise.solarize),
-    Operation("Rotate", -30, 30, matrix=geometry.rotate),
-    Operation("ShearX", -0.3, 0.3, matrix=geometry.shear_x),
-    Operation("ShearY", -0.3, 0.3, matrix=geometry.shear_y),
-    Operation("TranslateX", -0.3, 0.3, matrix=geometry.translate_x),
-    Operation("TranslateY", -0.3, 0.3, matrix=geometry.translate_y),
+    Operation("Rotate", -30, 30, source=geometry.rotate),
+    Operation("ShearX", -0.3, 0.3, source=geometry.shear_x),
+    Operation("ShearY", -0.3, 0.3, source=geometry.shear_y),
+    Operation("TranslateX", -0.3, 0.3, source=geometry.translate_x),
+    Operation("TranslateY", -0.3, 0.3, source=geometry.translate_y),
 )
-"""The affine ones come last, so that images sorted by operation have them side by side."""
+"""Those with a source come last, so that images sorted by operation have them side by side."""
 
 
-def choose(draws: Tensor, geometry_scale: float) -> tuple[Tensor, Tensor]:
-    """Positions in ``OPERATIONS``, int64, and magnitudes, float64, both (n, slots) on the CPU.
+def choose(draws: Floats, geometry_scale: float) -> tuple[Ints, Floats]:
+    """Positions in ``OPERATIONS`` and magnitudes, both (n, slots).
 
-    ``draws`` is uniform float64 with a pair of columns (operation, magnitude) per slot; ``geometry_scale``
-    multiplies the ranges of shear, translate and rotate.
+    ``draws`` is uniform with a pair of columns (operation, magnitude) per slot; ``geometry_scale`` multiplies the
+    ranges of shear, translate and rotate.
     """
-    scale = torch.tensor([geometry_scale if operation.matrix else 1.0 for operation in OPERATIONS], dtype=draws.dtype)
-    low = scale * torch.tensor([operation.low for operation in OPERATIONS], dtype=draws.dtype)
-    high = scale * torch.tensor([operation.high for operation in OPERATIONS], dtype=draws.dtype)
-    choice = (draws[:, 0::2] * len(OPERATIONS)).to(torch.int64)
+    scale = np.array([geometry_scale if operation.source else 1.0 for operation in OPERATIONS])
+    low = scale * np.array([operation.low for operation in OPERATIONS])
+    high = scale * np.array([operation.high for operation in OPERATIONS])
+    choice = (draws[:, 0::2] * len(OPERATIONS)).astype(np.int64)
     return choice, low[choice] + (high - low)[choice] * draws[:, 1::2]
 
 
-def randaugment(planes: Tensor, choice: Tensor, magnitudes: Tensor) -> Tensor:
-    """Planes uint8 (n, C, H, W), each image through its own operations, slot after slot (see ``choose``)."""
-    sources = _affine_sources(choice, magnitudes, planes.shape[2], planes.shape[3])
+def first_order(choice: Ints) -> Ints:
+    """Images (n,) sorted by the operation of their first slot."""
+    return choice[:, 0].argsort(kind="stable") if choice.shape[1] else np.arange(len(choice))
+
+
+def randaugment(images: Array, choice: Ints, magnitudes: Floats) -> Array:
+    """Images uint8 (n, H, W, C), each through its own operations, slot after slot (see ``choose``).
+
+    They come in ``first_order``, into which the crop before can put them at no cost, and leave in the order of
+    ``choice``. The input may be changed.
+    """
+    place = first_order(choice).argsort()  # of each image of the batch among ``images``
+    sources = _sources(choice, magnitudes, images.shape[1], images.shape[2])
     for slot in range(choice.shape[1]):
-        order = choice[:, slot].argsort()
-        sizes = choice[:, slot].bincount(minlength=len(OPERATIONS)).tolist()
-        planes = planes.index_select(0, order.to(planes.device))
-        planes = _apply_sorted(planes, sizes, magnitudes[order, slot], sources[order, slot])
-        planes = planes.index_select(0, order.argsort().to(planes.device))
-    return planes
+        order = choice[:, slot].argsort(kind="stable")
+        if slot:
+            images, place = _reorder(images, place[order]), order.argsort()
+        sizes = np.bincount(choice[:, slot], minlength=len(OPERATIONS)).tolist()
+        _apply_sorted(images, sizes, magnitudes[order, slot], sources[slot])
+    return _reorder(images, place)
 
 
-def _affine_sources(choice: Tensor, magnitudes: Tensor, height: int, width: int) -> Tensor:
-    """What ``warp`` needs, (n, slots, 2 (W + H)): for all slots at once, since small steps cost by their number."""
-    matrices = torch.zeros(*choice.shape, 6, dtype=magnitudes.dtype)
+def _reorder(images: Array, order: Ints) -> Array:
+    return images[send(order, images)] if isinstance(images, Tensor) else images.take(order, 0)
+
+
+def _sources(choice: Ints, magnitudes: Floats, height: int, width: int) -> list[list[geometry.Source]]:
+    """By slot, the sources of the images that move, in the order of their operations; made for all slots at once."""
+    by_slot: list[list[geometry.Source]] = [[] for _ in range(choice.shape[1])]
     for number, operation in enumerate(OPERATIONS):
-        if operation.matrix:
-            where = choice == number
-            matrices[where] = operation.matrix(magnitudes[where], height, width)
-    affine = torch.tensor([operation.matrix is not None for operation in OPERATIONS])[choice]
-    sources = torch.zeros(*choice.shape, 2 * (width + height), dtype=torch.int32)
-    sources[affine] = geometry.source_terms(matrices[affine], height, width)
-    return sources
+        if operation.source:
+            where = (choice == number).T
+            source, end = operation.source(magnitudes.T[where], height, width), 0
+            for slot, size in enumerate(where.sum(1).tolist()):
+                by_slot[slot].append(source.part(slice(end, end + size)))
+                end += size
+    return by_slot
 
 
-def _apply_sorted(planes: Tensor, sizes: list[int], magnitudes: Tensor, sources: Tensor) -> Tensor:
-    """One operation per image; the first ``sizes[0]`` images take the first operation, and so on."""
-    done, start = [], 0
+def _apply_sorted(images: Array, sizes: list[int], magnitudes: Floats, sources: list[geometry.Source]) -> None:
+    """One operation per image, in place; the first ``sizes[0]`` images take the first operation, and so on."""
+    start = 0
     for operation, size in zip(OPERATIONS, sizes, strict=True):
+        if operation.source:
+            break
         if operation.change and size:
             members = slice(start, start + size)
-            done.append(operation.change(planes[members], magnitudes[members]))
-            start += size
-    return torch.cat([*done, geometry.warp(planes[start:], sources[start:])])
+            operation.change(images[members], magnitudes[members])
+        start += size
+    geometry.warp(images[start:], sources)

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from unissl.augment.arrays import Array, Floats, Ints, from_tensor, tensor
 from unissl.augment.cutout import cutout
 from unissl.augment.draws import uniform_table
 from unissl.augment.geometry import crop_and_flip
-from unissl.augment.randaugment import choose, randaugment
+from unissl.augment.randaugment import choose, first_order, randaugment
 from unissl.config import Settings
 from unissl.errors import UserError
 
@@ -42,38 +44,39 @@ class AugmentConfig(Settings):
     """Largest side of the grey square in strong views, as a share of the width; 0 is off."""
 
 
-def _none(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
+def _none(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """The images themselves."""
     return images
 
 
-def _flip(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
+def _flip(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """Random flip alone."""
-    flip = (draws[:, 0] < 0.5) & config.flip
-    return torch.where(flip.to(images.device)[:, None, None, None], images.flip(2), images)
+    everything = np.arange(len(images))
+    return crop_and_flip(images, everything, 0 * everything, 0 * everything, (draws[:, 0] < 0.5) & config.flip, 0)
 
 
-def _weak(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
+def _weak(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """Random crop of the reflect-padded image, random flip."""
-    return _crop(images, draws, config, planar=False)
+    return _crop(images, np.arange(len(images)), draws, config)
 
 
-def _strong(images: Tensor, draws: Tensor, config: AugmentConfig) -> Tensor:
+def _strong(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """A crop and flip of its own, RandAugment, then cutout."""
-    planes = _crop(images, draws[:, :CROP_DRAWS], config, planar=True)
-    planes = randaugment(planes, *choose(draws[:, CROP_DRAWS:-CUTOUT_DRAWS], config.geometry))
+    choice, magnitudes = choose(draws[:, CROP_DRAWS:-CUTOUT_DRAWS], config.geometry)
+    images = randaugment(_crop(images, first_order(choice), draws, config), choice, magnitudes)
     if config.cutout:
-        planes = cutout(planes, draws[:, -CUTOUT_DRAWS:], config.cutout)
-    return torch.stack(planes.unbind(1), dim=3)
+        cutout(images, draws[:, -CUTOUT_DRAWS:], config.cutout)
+    return images
 
 
-def _crop(images: Tensor, draws: Tensor, config: AugmentConfig, *, planar: bool) -> Tensor:
+def _crop(images: Array, order: Ints, draws: Floats, config: AugmentConfig) -> Array:
+    """The images[order], each cropped and flipped by its own row of ``draws``."""
     side = min(images.shape[1:3])
     if config.pad >= side:
         raise UserError(f"Setting 'augment.pad' is {config.pad}; set it below the images' side of {side} pixels.")
-    top, left = (draws[:, :2] * (2 * config.pad + 1)).to(torch.int64).unbind(1)
-    flip = (draws[:, 2] < 0.5) & config.flip
-    return crop_and_flip(images, top, left, flip, config.pad, planar=planar)
+    top, left = (draws[order, :2] * (2 * config.pad + 1)).astype(np.int64).T
+    flip = (draws[order, 2] < 0.5) & config.flip
+    return crop_and_flip(images, order, top, left, flip, config.pad)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class View:
     """A kind of view: how many random numbers an image takes, and what is done with them."""
 
     columns: Callable[[AugmentConfig], int]
-    apply: Callable[[Tensor, Tensor, AugmentConfig], Tensor]
+    apply: Callable[[Array, Floats, AugmentConfig], Array]
 
 
 VIEWS = {
@@ -124,7 +127,7 @@ def make_view(
         raise ValueError("positions must name one place in the global batch per image")
     view = VIEWS[_kind(name)]
     draws = uniform_table(seed, step, stream, name, end, view.columns(config))
-    return view.apply(images, draws[first:], config)
+    return tensor(view.apply(from_tensor(images.contiguous()), draws[first:].numpy(), config))
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

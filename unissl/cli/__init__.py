@@ -8,6 +8,7 @@ from typing import Never
 from cyclopts import App, CycloptsError
 
 from unissl import __version__
+from unissl.cli.bench import bench
 from unissl.cli.catalogue import datasets, methods
 from unissl.cli.demo import demo
 from unissl.cli.evaluate import evaluate
@@ -23,7 +24,7 @@ app = App(
     help_format="plaintext",  # markdown costs a sixth of the time to the answer
     help_epilogue="Start with `unissl demo`. Every verb has --help with an example; --debug shows tracebacks.",
 )
-for verb in (demo, train, evaluate, predict, split, datasets, methods):
+for verb in (demo, train, evaluate, predict, split, datasets, methods, bench):
     app.command(verb)
 
 

@@ -146,7 +146,12 @@ def show(finished: Run) -> None:
     else:
         console.print(f"{summary['method']}: trained; without test images (--test or --holdout) there is no accuracy")
     if summary["skipped"]:
-        console.print(f"{len(summary['skipped'])} images could not be read and were left out; summary.json lists them")
+        console.print(f"{len(summary['skipped'])} files or folders were left out; summary.json says which and why")
+    copies = [{copy["part"] for copy in group["copies"]} for group in summary.get("duplicates", [])]
+    if copies:
+        leaks = sum("test" in parts and len(parts) > 1 for parts in copies)
+        learnt = f"; in {leaks} of them a test image is also learnt from, which flatters the accuracy" if leaks else ""
+        console.print(f"{len(copies)} groups of images look like the same picture{learnt}; summary.json lists them")
     console.print(f"written to {finished.folder.path}", soft_wrap=True)
 
 

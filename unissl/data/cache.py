@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 
 from unissl.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
 FEW_SOURCES = 16
 """Up to this many source files are hashed whole into the manifest; a folder of photos is not."""

@@ -7,7 +7,9 @@ What is decided here, once for all sources:
 - 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
   below 1, otherwise as 0..255;
 - the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square;
-- an image of more than 100 megapixels is refused on sight of its header.
+- colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
+- an image of more than 100 megapixels is refused on sight of its header, and large ones are decoded one at a time, so
+  that memory does not grow with the number of cores.
 """
 
 from __future__ import annotations
@@ -18,19 +20,29 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes
 """A path, or the bytes of an image file."""
 
 MAX_PIXELS = 100_000_000
+LARGE_PIXELS = 16_000_000
 PER_TASK = 32
 MARGIN = 3
 """JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
+UNMISTAKABLE = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
+"""Formats whose first bytes suffice to tell an image from any other file."""
+RAW_SUFFIXES = {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2", ".srw"}
+HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
+
+_one_large_image = Lock()
 
 
 class Unreadable(Exception):
@@ -43,9 +55,14 @@ def decode(source: Encoded, size: int, channels: int) -> Pixels:
         with _open(source) as image:
             if min(image.size) >= 2 * MARGIN * size:
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
-            flat = _flatten(_upright(image))
-            pixels = np.asarray(fit_square(flat.convert("L" if channels == 1 else "RGB"), size))
-            return pixels.reshape(size, size, channels)
+            with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
+                flat = _flatten(_upright(image))
+                transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
+                grey = channels == 1 and transform is None
+                square = fit_square(flat.convert("L" if grey else "RGB"), size)
+            if transform is not None:
+                square = ImageCms.applyTransform(square, transform) or square
+            return np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, size, channels)
     except Unreadable:
         raise
     except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
@@ -58,6 +75,19 @@ def image_size(source: Encoded) -> tuple[int, int]:
         warnings.simplefilter("ignore")
         with _open(source) as image:
             return image.size
+
+
+def looks_like_image(path: str) -> bool:
+    """Whether the first bytes are those of a common image format, for files whose name does not say so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(path, formats=UNMISTAKABLE):
+                return True
+        except Image.DecompressionBombError:
+            return True
+        except Exception:  # see decode
+            return False
 
 
 def fit_square(image: Image.Image, size: int) -> Image.Image:
@@ -124,13 +154,14 @@ def _decode_or_reason(source: Encoded, size: int, channels: int) -> Pixels | Unr
 
 def _open(source: Encoded) -> Image.Image:
     """The image with only its header read, if it is one that we would load."""
+    if isinstance(source, str) and os.path.splitext(source)[1].lower() in RAW_SUFFIXES:
+        raise Unreadable("a raw file of a camera; convert it to JPEG")
     try:
         image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
     except Image.DecompressionBombError:
         raise Unreadable("more than 100 megapixels") from None
     except UnidentifiedImageError:
-        empty = not source if isinstance(source, bytes) else os.path.getsize(source) == 0
-        raise Unreadable("the file is empty" if empty else "not an image that Pillow can read") from None
+        raise Unreadable(_why_no_image(source)) from None
     except FileNotFoundError:
         raise Unreadable("the file does not exist") from None
     except OSError as error:
@@ -144,6 +175,21 @@ def _open(source: Encoded) -> Image.Image:
         image.close()
         raise Unreadable("EPS is a program, not an image")
     return image
+
+
+def _why_no_image(source: Encoded) -> str:
+    if isinstance(source, bytes):
+        head = source[:1024]
+    else:
+        with open(source, "rb") as file:
+            head = file.read(1024)
+    if not head:
+        return "the file is empty"
+    if head[4:8] == b"ftyp" and head[8:12] in HEIC_BRANDS:
+        return "HEIC, which Pillow cannot read; convert it to JPEG"
+    if b"<svg" in head.lower():
+        return "an SVG drawing, which has no pixels; convert it to PNG"
+    return "not an image that Pillow can read"
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -167,3 +213,17 @@ def _flatten(image: Image.Image) -> Image.Image:
         seen = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
     return image
+
+
+@lru_cache(maxsize=64)
+def _to_srgb(profile: bytes | None) -> ImageCms.ImageCmsTransform | None:
+    """None without a profile, for sRGB itself, for profiles of other than RGB images, and for broken ones."""
+    if not profile:
+        return None
+    try:
+        own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if own.profile.xcolor_space.strip() != "RGB" or "srgb" in ImageCms.getProfileDescription(own).lower():
+            return None
+        return ImageCms.buildTransform(own, ImageCms.createProfile("sRGB"), "RGB", "RGB")
+    except (ImageCms.PyCMSError, ImportError, OSError):
+        return None

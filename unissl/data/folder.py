@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def load_folder(config: DataConfig) -> Dataset:
     test_layout = read_test_layout(test_root, layout.class_names) if test_root is not None else None
     if config.holdout is not None:
         test_root, held = root, choose_holdout(layout.labels, config.holdout)
-        test_layout, layout = layout.subset(held), layout.subset(np.setdiff1d(np.arange(len(layout.files)), held))
+        rest = np.setdiff1d(np.arange(len(layout.files)), held)
+        test_layout, layout = layout.subset(held), replace(layout.subset(rest), skipped=layout.skipped)
         _require_every_class(layout)
     entry = _entry(root, layout, size, None)
     train = _table(root, layout, entry)
@@ -59,7 +61,7 @@ def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry
             size,
             channels,
             lambda row: bool(layout.labels[row] != UNKNOWN),
-            lambda row: paths[row],
+            lambda row: printable(paths[row]),
         )
 
     return cached("folder", paths, {"size": size, "channels": channels}, build)
@@ -68,10 +70,22 @@ def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry
 def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     for row, reason in entry.meta["skipped"]:
         if layout.labels[row] != UNKNOWN:  # unlabelled when the cache was made, labelled since
-            raise UserError(unreadable_message(str(root / layout.files[row]), reason))
-    skipped = tuple((layout.files[row], reason) for row, reason in entry.meta["skipped"])
+            raise UserError(unreadable_message(printable(os.path.join(root, layout.files[row])), reason))
+    skipped = [*layout.skipped, *((layout.files[row], reason) for row, reason in entry.meta["skipped"])]
+    listed = tuple(sorted((writable(name), reason) for name, reason in skipped))
     kept = layout.subset(np.asarray(entry.arrays["rows"]))
-    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, kept.files, skipped)
+    files = tuple(writable(file) for file in kept.files)
+    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, files, listed)
+
+
+def writable(name: str) -> str:
+    """A file name as it may be written to UTF-8 files: bytes that are no UTF-8, which Linux allows, become \\xNN."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def printable(name: str) -> str:
+    """A file name as it may stand in a sentence: on one line."""
+    return name if name.isprintable() else repr(writable(name))
 
 
 def _require_every_class(layout: Layout) -> None:

@@ -10,7 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.augment import normalise
+from unissl.augment import AugmentConfig
+from unissl.augment.image_views import ImageViews
+from unissl.batches import Views
 from unissl.types import Outputs, Prediction
 
 Probabilities = npt.NDArray[np.float32]
@@ -44,6 +46,27 @@ class Predictions:
         return 1 - self.confidence if self.detected is None else self.detected
 
 
+def predict_rows(
+    answer: Callable[[Tensor], Outputs | Prediction],
+    views: Views,
+    *,
+    rows: npt.NDArray[np.int64] | None = None,
+    batch_size: int = 256,
+) -> Predictions:
+    """Probabilities and outlier scores of all rows, or of some, as they are, without augmentation."""
+    chosen = np.arange(len(views)) if rows is None else rows
+    parts, detected = [], []
+    for start in range(0, len(chosen), batch_size):
+        with torch.no_grad():
+            said = answer(views("none", chosen[start : start + batch_size]))
+        parts.append(said.logits.softmax(-1).cpu().to(torch.float32).numpy())
+        if isinstance(said, Prediction) and said.outlier is not None:
+            detected.append(said.outlier.cpu().to(torch.float32).numpy())
+    if not parts:
+        raise ValueError("no images to predict")
+    return Predictions(np.concatenate(parts), np.concatenate(detected) if detected else None)
+
+
 def predict_images(
     answer: Callable[[Tensor], Outputs | Prediction],
     images: npt.NDArray[np.uint8],
@@ -52,18 +75,7 @@ def predict_images(
     *,
     rows: npt.NDArray[np.int64] | None = None,
     batch_size: int = 256,
-    device: torch.device | str = "cpu",
 ) -> Predictions:
-    """Probabilities and outlier scores of ``images`` (or of some of its rows) as they are, without augmentation."""
-    chosen = np.arange(len(images)) if rows is None else rows
-    parts, detected = [], []
-    for start in range(0, len(chosen), batch_size):
-        raw = torch.from_numpy(np.ascontiguousarray(images[chosen[start : start + batch_size]])).to(device)
-        with torch.no_grad():
-            said = answer(normalise(raw, mean, std))
-        parts.append(said.logits.softmax(-1).cpu().to(torch.float32).numpy())
-        if isinstance(said, Prediction) and said.outlier is not None:
-            detected.append(said.outlier.cpu().to(torch.float32).numpy())
-    if not parts:
-        raise ValueError("no images to predict")
-    return Predictions(np.concatenate(parts), np.concatenate(detected) if detected else None)
+    """The same for uint8 images (n, h, w, channels) on the CPU."""
+    views = ImageViews(images, AugmentConfig(), mean, std, torch.device("cpu"))
+    return predict_rows(answer, views, rows=rows, batch_size=batch_size)

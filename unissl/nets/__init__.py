@@ -12,6 +12,8 @@ from torch import nn
 from unissl.config import Settings
 from unissl.errors import UserError, did_you_mean
 from unissl.nets.base import Network
+from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite
+from unissl.nets.pretrained import WEIGHTS, load_pretrained
 from unissl.nets.resnet import LAYOUTS, ResNet
 from unissl.nets.small import SmallNet
 from unissl.nets.wrn import WideResNet
@@ -25,7 +27,8 @@ class NetConfig(Settings):
     """Which network is trained."""
 
     name: str = "wrn-28-2"
-    """wrn-<depth>-<width>, resnet-18, resnet-50 (each also with -cifar for small images) or small."""
+    """wrn-<depth>-<width>, resnet-18, resnet-50 (each also with -cifar for small images), small, or, for photos,
+    efficientnet-lite0, -lite1 or -lite2."""
 
     bn_momentum: float = Field(default=0.001, gt=0.0, le=1.0)
     """Weight of one batch in BatchNorm's running statistics; short runs need more, about 0.01 to 0.1."""
@@ -34,16 +37,30 @@ class NetConfig(Settings):
 def known() -> list[str]:
     """Names that :func:`build` takes; of the wide residual networks a few, since depth and width are free."""
     resnets = [f"resnet-{depth}{stem}" for depth in LAYOUTS for stem in ("", "-cifar")]
-    return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets]
+    return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *SCALES]
 
 
-def build(name: str, num_classes: int, in_channels: int = 3, *, bn_momentum: float = 0.001) -> Network:
+def build(
+    name: str, num_classes: int, in_channels: int = 3, *, bn_momentum: float = 0.001, pretrained: bool = False
+) -> Network:
     """A freshly initialised network; the weights are drawn from torch's global generator.
+
+    With ``pretrained``, all but the classifier are then those of :mod:`unissl.nets.pretrained`, which also says what
+    images they expect.
 
     Example:
         >>> build("wrn-28-2", num_classes=10).feat_dim
         128
     """
+    if pretrained and name not in WEIGHTS:
+        raise UserError(
+            f"There are no pretrained weights for {name!r}; use {', '.join(WEIGHTS)}, or train from scratch."
+        )
+    if name in SCALES:
+        lite = EfficientNetLite(name, num_classes, in_channels, bn_momentum)
+        if pretrained:
+            load_pretrained(lite, name)
+        return lite
     if name == "small":
         return SmallNet(num_classes, in_channels, bn_momentum)
     if wrn := re.fullmatch(r"wrn-([0-9]+)-([0-9]+)", name):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment import geometry
+from unissl.augment.arrays import Array, tensor
 from unissl.augment.pointwise import _stretch_tables
 from unissl.augment.randaugment import OPERATIONS, Operation
 
@@ -18,17 +19,22 @@ PER_SHAPE = 90
 """Pictures per shape; with 7 shapes each operation sees 630 pictures and magnitudes."""
 
 
-def ours(operation: Operation, images: Tensor, magnitudes: Tensor) -> Tensor:
-    planes = images.permute(0, 3, 1, 2).contiguous()
-    before = planes.clone()
-    if operation.matrix:
-        height, width = planes.shape[2:]
-        matrix = operation.matrix(magnitudes, height, width)
-        result = geometry.warp(planes, geometry.source_terms(matrix, height, width))
-    else:
-        result = operation.change(planes, magnitudes) if operation.change else planes
-    assert torch.equal(planes, before), "the input was changed"
-    return result.permute(0, 2, 3, 1)
+def by_arrays(operation: Operation, images: Tensor, magnitudes: Tensor) -> Tensor:
+    """The way of the CPU."""
+    return done(operation, images.numpy().copy(), magnitudes)
+
+
+def by_tensors(operation: Operation, images: Tensor, magnitudes: Tensor) -> Tensor:
+    """The way of every other device, which a CPU can go as well."""
+    return done(operation, images.clone(), magnitudes)
+
+
+def done(operation: Operation, images: Array, magnitudes: Tensor) -> Tensor:
+    if operation.source:
+        geometry.warp(images, [operation.source(magnitudes.numpy(), *images.shape[1:3])])
+    elif operation.change:
+        operation.change(images, magnitudes.numpy())
+    return tensor(images)
 
 
 def named(name: str) -> Operation:
@@ -48,8 +54,20 @@ def test_operation_equals_pillow(
 ) -> None:
     images = pictures(PER_SHAPE, *shape)
     magnitudes = magnitudes_with_edges(operation, PER_SHAPE)
-    result = ours(operation, images, magnitudes)
-    assert torch.equal(result, by_pillow(operation.name, images, magnitudes.tolist()))
+    expected = by_pillow(operation.name, images, magnitudes.tolist())
+    assert torch.equal(by_arrays(operation, images, magnitudes), expected)
+    assert torch.equal(by_tensors(operation, images, magnitudes), expected)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_operation_on_none_and_one(operation: Operation, pictures: Pictures) -> None:
+    """A batch in which nobody, or only the last image, drew the operation."""
+    images, magnitudes = pictures(6, 12, 9, 3), magnitudes_with_edges(operation, 30)[:6]
+    whole = by_arrays(operation, images, magnitudes)
+    for way in (by_arrays, by_tensors):
+        assert torch.equal(way(operation, images[5:], magnitudes[5:]), whole[5:])
+    if operation.source:
+        assert by_arrays(operation, images[:0], magnitudes[:0]).shape == (0, 12, 9, 3)
 
 
 @pytest.mark.parametrize("name", ["Brightness", "Color", "Contrast", "Sharpness"])
@@ -58,7 +76,7 @@ def test_enhancement_at_its_ends_equals_pillow(
     name: str, factor: float, pictures: Pictures, by_pillow: ByPillow
 ) -> None:
     images = pictures(12, 20, 12, 3)
-    result = ours(named(name), images, torch.full((12,), factor, dtype=torch.float64))
+    result = by_arrays(named(name), images, torch.full((12,), factor, dtype=torch.float64))
     assert torch.equal(result, by_pillow(name, images, [factor] * 12))
 
 
@@ -66,7 +84,7 @@ def test_solarize_and_posterize_at_every_level(by_pillow: ByPillow) -> None:
     every_level = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1)
     for name, levels in {"Solarize": torch.arange(0, 256.5, 0.5), "Posterize": torch.arange(4, 8.5, 0.25)}.items():
         images = every_level.repeat(len(levels), 1, 1, 1)
-        result = ours(named(name), images, levels.double())
+        result = by_arrays(named(name), images, levels.double())
         assert torch.equal(result, by_pillow(name, images, levels.tolist()))
 
 
@@ -85,15 +103,14 @@ def test_translation_that_rounds_on_the_way(pictures: Pictures, by_pillow: ByPil
     starts = [k - 40 * 2.0**-53 for k in range(-7, 5)]
     shares = [(start - 0.5) / 64 for start in starts]  # exact: 64 is a power of two
     images = pictures(12, 8, 64, 1)
-    result = ours(named("TranslateX"), images, torch.tensor(shares, dtype=torch.float64))
+    result = by_arrays(named("TranslateX"), images, torch.tensor(shares, dtype=torch.float64))
     assert torch.equal(result, by_pillow("TranslateX", images, shares))
 
 
 def test_two_warps_are_not_one(pictures: Pictures) -> None:
     """Why warps are applied one after the other: rounding in between is part of the result."""
-    planes = pictures(6, 32, 32, 3).permute(0, 3, 1, 2).contiguous()
+    images = pictures(6, 32, 32, 3)
     angle = torch.full((6,), 17.0, dtype=torch.float64)
-    there, back = (geometry.source_terms(geometry.rotate(a, 32, 32), 32, 32) for a in (angle, -angle))
-    middle = (slice(None), slice(None), slice(10, 22), slice(10, 22))  # nothing of it leaves the image on the way
-    there_and_back = geometry.warp(geometry.warp(planes, there), back)
-    assert not torch.equal(there_and_back[middle], planes[middle])
+    there_and_back = by_arrays(named("Rotate"), by_arrays(named("Rotate"), images, angle), -angle)
+    middle = (slice(None), slice(10, 22), slice(10, 22))  # nothing of it leaves the image on the way
+    assert not torch.equal(there_and_back[middle], images[middle])

@@ -11,7 +11,8 @@ from PIL import Image, ImageDraw
 from scipy import stats
 from torch import Tensor
 
-from unissl.augment import AugmentConfig, check_view_name, make_view, normalise
+from unissl.augment import AugmentConfig, check_view_name, make_view, normalise, views
+from unissl.augment.arrays import tensor
 from unissl.augment.cutout import COLOUR, GREY, cutout
 from unissl.augment.draws import uniform_table
 from unissl.augment.geometry import crop_and_flip
@@ -48,24 +49,25 @@ def strong_reference(image: Tensor, draws: Tensor, config: AugmentConfig, by_pil
     for slot in range(config.operations):
         u, v = draws[3 + 2 * slot : 5 + 2 * slot].tolist()
         operation = OPERATIONS[int(u * 14)]
-        scale = config.geometry if operation.matrix else 1.0
+        scale = config.geometry if operation.source else 1.0
         magnitude = scale * operation.low + (scale * operation.high - scale * operation.low) * v
         image = by_pillow(operation.name, image.unsqueeze(0), [magnitude])[0]
     return cutout_reference(image, draws[-3:].tolist(), config.cutout) if config.cutout else image
 
 
-@pytest.mark.parametrize("planar", [False, True])
-def test_crop_and_flip_equals_padding_by_numpy(shape: tuple[int, int, int], planar: bool, pictures: Pictures) -> None:
+@pytest.mark.parametrize("tensors", [False, True])
+def test_crop_and_flip_equals_padding_by_numpy(shape: tuple[int, int, int], tensors: bool, pictures: Pictures) -> None:
     for margin in (0, 1, 4, min(shape[:2]) - 1):
         images = pictures(40, *shape)
-        rng = torch.Generator().manual_seed(margin)
-        top, left = torch.randint(0, 2 * margin + 1, (2, 40), generator=rng)
-        top[:2], left[1:3] = torch.tensor([0, 2 * margin]), torch.tensor([0, 2 * margin])
-        flip = torch.rand(40, generator=rng) < 0.5
-        result = crop_and_flip(images, top, left, flip, margin, planar=planar)
-        result = result.permute(0, 2, 3, 1) if planar else result
-        parameters = zip(images, top.tolist(), left.tolist(), flip.tolist(), strict=True)
+        before = images.clone()
+        rng = np.random.default_rng(margin)
+        top, left = rng.integers(0, 2 * margin + 1, (2, 40))
+        top[:2], left[1:3] = [0, 2 * margin], [0, 2 * margin]
+        flip, order = rng.random(40) < 0.5, rng.permutation(40)
+        result = tensor(crop_and_flip(images if tensors else images.numpy(), order, top, left, flip, margin))
+        parameters = zip(images[order], top.tolist(), left.tolist(), flip.tolist(), strict=True)
         assert torch.equal(result, torch.stack([crop_reference(i, t, x, f, margin) for i, t, x, f in parameters]))
+        assert torch.equal(images, before), "the input was changed"
 
 
 @pytest.mark.parametrize("largest", [0.5, 1.0])
@@ -75,9 +77,10 @@ def test_cutout_equals_a_drawn_rectangle(shape: tuple[int, int, int], largest: f
     last = 1 - 2.0**-53
     corners = [[s, x, y] for s in (0.0, last, 1e-9) for x in (0.0, last) for y in (0.0, last)]
     draws[: len(corners)] = torch.tensor(corners, dtype=torch.float64)
-    result = cutout(images.permute(0, 3, 1, 2), draws, largest).permute(0, 2, 3, 1)
     expected = [cutout_reference(image, row, largest) for image, row in zip(images, draws.tolist(), strict=True)]
-    assert torch.equal(result, torch.stack(expected))
+    for way in (images.numpy().copy(), images.clone()):
+        cutout(way, draws.numpy(), largest)
+        assert torch.equal(tensor(way), torch.stack(expected))
 
 
 def test_grey_of_the_rectangle_is_the_luma_of_its_colour() -> None:
@@ -101,6 +104,31 @@ def test_strong_view_equals_pillow(
     view = make_view("strong", images, config, seed=5, step=9, stream="unlabelled")
     expected = [strong_reference(image, row, config, by_pillow) for image, row in zip(images, draws, strict=True)]
     assert view.is_contiguous() and torch.equal(view, torch.stack(expected))
+
+
+@pytest.mark.parametrize("count", [1, 3, 80])
+def test_tensors_and_arrays_give_the_same_views(
+    count: int, shape: tuple[int, int, int], pictures: Pictures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other device works on tensors, the CPU on arrays; a CPU can do both."""
+    images, config = pictures(count, *shape), AugmentConfig(operations=6)
+
+    def made() -> list[Tensor]:
+        return [make_view(view, images, config, seed=2, step=count, stream="a") for view in ("flip", "weak", "strong")]
+
+    by_arrays = made()
+    monkeypatch.setattr(views, "from_tensor", lambda images: images)
+    for ours, theirs in zip(by_arrays, made(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("view", ["flip", "weak", "strong"])
+def test_empty_and_strided_batches(view: str, pictures: Pictures) -> None:
+    images, config = pictures(12, 16, 10, 3), AugmentConfig()
+    assert make_view(view, images[:0], config, seed=0, step=0, stream="a").shape == (0, 16, 10, 3)
+    strided = images.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
+    expected = make_view(view, images, config, seed=0, step=0, stream="a")
+    assert torch.equal(make_view(view, strided, config, seed=0, step=0, stream="a"), expected)
 
 
 def test_weak_view_equals_its_reference(shape: tuple[int, int, int], pictures: Pictures) -> None:
@@ -144,13 +172,27 @@ def test_views_repeat_and_differ_by_key(pictures: Pictures) -> None:
     assert torch.equal(images, before)
 
 
+@pytest.mark.parametrize("view", ["flip", "weak", "strong"])
+def test_grey_images_are_left_as_they_are(view: str, pictures: Pictures) -> None:
+    """The operations work in place, and grey images need no packing: a careless one would write into the pool."""
+    images = pictures(30, 28, 28, 1)
+    before = images.clone()
+    make_view(view, images, AugmentConfig(operations=6), seed=0, step=0, stream="a")
+    assert torch.equal(images, before)
+
+
+def chosen(draws: Tensor, geometry_scale: float) -> tuple[Tensor, Tensor]:
+    choice, magnitudes = choose(draws.numpy(), geometry_scale)
+    return torch.from_numpy(choice), torch.from_numpy(magnitudes)
+
+
 def test_operations_and_magnitudes_are_uniform() -> None:
     """Chi-square over the 14 operations of each slot and over pairs of slots, Kolmogorov-Smirnov over magnitudes.
 
     Each of the 15 tests has a false-alarm rate of 1e-3 (1.5e-2 together); the seed is fixed, so a pass stays a pass.
     """
     count = 40_000
-    choice, magnitudes = choose(uniform_table(0, 0, "test", "strong", count, 6), 1.0)
+    choice, magnitudes = chosen(uniform_table(0, 0, "test", "strong", count, 6), 1.0)
     for slot in range(3):
         assert stats.chisquare(choice[:, slot].bincount(minlength=14).numpy()).pvalue > 1e-3
     pairs = (choice[:, 0] * 14 + choice[:, 1]).bincount(minlength=196)
@@ -174,9 +216,9 @@ def test_the_table_of_the_protocol() -> None:
 
 def test_geometry_scale_shrinks_only_geometry() -> None:
     draws = uniform_table(0, 0, "test", "strong", 2000, 6)
-    choice, full = choose(draws, 1.0)
-    _, half = choose(draws, 0.5)
-    affine = torch.tensor([operation.matrix is not None for operation in OPERATIONS])[choice]
+    choice, full = chosen(draws, 1.0)
+    _, half = chosen(draws, 0.5)
+    affine = torch.tensor([operation.source is not None for operation in OPERATIONS])[choice]
     assert torch.allclose(half[affine], 0.5 * full[affine], rtol=1e-12, atol=1e-12)
     assert torch.equal(half[~affine], full[~affine])
 

@@ -82,13 +82,11 @@ def test_what_is_not_an_image_is_passed_over(pets: Path) -> None:
         (pets / "cat" / name).write_text("x")
     put(pets / ".thumbnails" / "a.png")
     put(pets / "cat" / ".cache" / "a.png")
-    os.mkfifo(pets / "cat" / "pipe.png")
-    outside = pets.parent / "outside"
-    put(outside / "z.png")
-    (pets / "cat" / "linked").symlink_to(outside, target_is_directory=True)
-    (pets / "bird").symlink_to(outside, target_is_directory=True)
+    put(pets / "__MACOSX" / "a.png")
+    (pets / "Thumbs.db").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504))
+    (pets / "cat" / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
     train = folder(pets).train
-    assert len(train) == 5 and train.class_names == ("cat", "dog")
+    assert len(train) == 5 and train.class_names == ("cat", "dog") and train.skipped == ()
 
 
 def test_linked_files_count_and_dangling_links_are_listed(pets: Path) -> None:

@@ -1,0 +1,53 @@
+"""Views of the images of a table: rows in, normalised tensors on the training device out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unissl.augment.views import AugmentConfig, make_view, normalise
+
+
+@dataclass(frozen=True)
+class ImageViews:
+    """``mean`` and ``std`` are per channel, for pixels in 0..1. The images may be memory-mapped."""
+
+    images: npt.NDArray[np.uint8]
+    config: AugmentConfig
+    mean: Sequence[float]
+    std: Sequence[float]
+    device: torch.device
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        height, width, channels = self.images.shape[1:]
+        return channels, height, width
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __call__(
+        self,
+        view: str,
+        rows: npt.NDArray[np.int64],
+        *,
+        seed: int = 0,
+        step: int = 0,
+        stream: str = "",
+        positions: slice | None = None,
+    ) -> Tensor:
+        """One view of each row, float (n, channels, H, W). The same rows may be asked for in several views."""
+        made = make_view(view, self._raw(rows), self.config, seed=seed, step=step, stream=stream, positions=positions)
+        return normalise(made, self.mean, self.std)
+
+    def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
+        raw = torch.from_numpy(np.ascontiguousarray(self.images[rows]))
+        if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
+            return raw.pin_memory().to(self.device, non_blocking=True)
+        return raw.to(self.device)

@@ -1,0 +1,38 @@
+"""A picture of a benchmark: the ratios with their spread, and the seconds of both sides."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from unissl.bench.measure import Result, Spread
+from unissl.report.charts import BLUE, ORANGE
+
+
+def draw(result: Result) -> Figure:
+    rows = [row for row in result.rows if row.ours]
+    figure = Figure(figsize=(10, 1.6 + 0.42 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    for place, row in enumerate(rows):
+        for shift, seconds, colour in ((-0.12, row.ours, BLUE), (0.12, row.other, ORANGE)):
+            if seconds:
+                _draw(left, place + shift, Spread.of(seconds), colour)
+        if row.ratio is not None:
+            _draw(right, place, row.ratio, BLUE)
+            right.annotate(f"  {row.ratio.median:.2f}", (row.ratio.high, place), va="center", fontsize=8)
+    left.set_yticks(range(len(rows)), [row.case for row in rows])
+    left.invert_yaxis()
+    left.set_xscale("log")
+    left.set_title(f"Seconds: {result.sides[0]} (blue), {result.sides[1]} (orange)", fontsize=9)
+    right.axvline(1, color="grey", linewidth=0.8)
+    right.set_title(f"{result.ratio[0].upper()}{result.ratio[1:]}: median and range of pairs", fontsize=9)
+    figure.suptitle(result.title)
+    return figure
+
+
+def _draw(ax: Axes, place: float, spread: Spread, colour: str) -> None:
+    """A dot at the median with a line over the range; bars would need a zero, which a logarithmic axis lacks."""
+    reach = [[spread.median - spread.low], [spread.high - spread.median]]
+    ax.errorbar(spread.median, place, xerr=reach, fmt="o", color=colour, capsize=3)
