@@ -18,6 +18,7 @@ from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.inference import save_model
 from unissl.evaluate.metrics import judge, three_ways
 from unissl.evaluate.predict import Predictions
+from unissl.features import BehindFront, Front, normalisation
 from unissl.record import RunFolder, disk_errors, write_atomically, write_json
 from unissl.report.charts import draw_all
 from unissl.train.learner import Learner
@@ -37,9 +38,10 @@ def write_results(
     pool: Predictions | None,
     test: Predictions | None,
     seconds: float,
+    front: Front | None = None,
 ) -> dict[str, Any]:
     """Write everything; the summary comes last, since its presence says that the run is finished."""
-    parameters = write_model(folder, learner, shadow, dataset, facts)
+    parameters = write_model(folder, learner, shadow, dataset, facts, front)
     if pool is not None:
         write_pool_predictions(folder, dataset, split, pool)
     summary = summarise(folder, dataset, split, facts, pool, test)
@@ -51,11 +53,22 @@ def write_results(
 
 
 def write_model(
-    folder: RunFolder, learner: Learner, shadow: Mapping[str, Tensor], dataset: Dataset, facts: Mapping[str, Any]
+    folder: RunFolder,
+    learner: Learner,
+    shadow: Mapping[str, Tensor],
+    dataset: Dataset,
+    facts: Mapping[str, Any],
+    front: Front | None = None,
 ) -> int:
-    """Averaged parameters and live buffers of the inference module; returns the number of its parameters."""
+    """Averaged parameters and live buffers of the inference module, behind the frozen network if there was one; returns
+    the number of parameters."""
     module = learner.method.inference_module(learner.net)
     averaged = {id(parameter): shadow[name] for name, parameter in learner.named_parameters()}
+    mean, std = dataset.mean, dataset.std
+    if front is not None:
+        module = BehindFront(front, module)
+        averaged |= {id(parameter): parameter.data for parameter in front.parameters()}  # never moved
+        mean, std = normalisation(dataset.train.images.shape[3])
     weights = dict(module.state_dict())
     weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
     parameters = sum(parameter.numel() for parameter in module.parameters())
@@ -71,10 +84,10 @@ def write_model(
         "height": height,
         "width": width,
         "channels": channels,
-        "mean": list(dataset.mean),
-        "std": list(dataset.std),
+        "mean": list(mean),
+        "std": list(std),
         "parameters": parameters,
-    }
+    } | ({} if front is None else {"frozen": True})
     save_model(folder, weights, manifest)
     return parameters
 

@@ -37,8 +37,9 @@ class MachineConfig(Settings):
     """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""
     compile: Literal["off", "on", "auto"] = "off"
     """Train the network through torch.compile; auto only where the budget repays it and it turns out faster."""
-    prefetch: bool = True
-    """Make the next batch in the background while a step runs; it changes no number."""
+    prefetch: bool | None = None
+    """Make the next batch in the background while a step runs; it changes no number. By default where a core is free
+    for it: on a GPU, or with fewer threads than cores."""
 
 
 class RunConfig(Settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -15,16 +16,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches, Views, pools
 from unissl.config import Tree, to_toml
 from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions, predict_rows
+from unissl.material import front, network, refuse_what_vectors_lack, views_of_test, views_of_train
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
-from unissl.nets import build, channels_last
+from unissl.nets import channels_last
 from unissl.open_set import load_data
 from unissl.record import RunFolder, read_json, write_text
 from unissl.results import write_results
@@ -60,6 +61,8 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
     folder.refuse_if_taken()
     device = find_device(config.machine)
+    if config.train.precision == "bfloat16" and device.type == "cpu":
+        raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")
     dataset = load_data(config.data, config.split)
     config = fit_to_data(config, dataset)
     split = split_of(config, dataset)
@@ -125,7 +128,7 @@ def carry_out(
 ) -> Run:
     """Train from where ``state`` stands to the end of the budget, then write the results."""
     started = time.monotonic() - state.seconds
-    tests = views_of_test(dataset, config, batches.device)
+    tests = views_of_test(config, dataset, batches.views)
     trainer = Trainer(
         state=state,
         batches=batches,
@@ -136,7 +139,7 @@ def carry_out(
         evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, batches, tests),
         title=config.method.name,
         quiet=quiet,
-        prefetch=config.machine.prefetch,
+        prefetch=a_core_is_free(batches.device) if config.machine.prefetch is None else config.machine.prefetch,
     )
     state.learner.fast = quick_network(config, state, batches, quiet)
     trainer.run()
@@ -147,8 +150,9 @@ def carry_out(
 
     pool = predict(batches.views, split.unlabelled) if len(split.unlabelled) else None
     test = None if tests is None else predict(tests)
+    before = front(config, dataset, batches.views)
     summary = write_results(
-        folder, state.learner, state.ema.shadow, dataset, split, config_facts(config), pool, test, seconds
+        folder, state.learner, state.ema.shadow, dataset, split, config_facts(config), pool, test, seconds, before
     )
     return Run(folder, config, summary)
 
@@ -174,11 +178,18 @@ def find_device(machine: MachineConfig) -> torch.device:
 
 def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
-    torch.manual_seed(config.seed)
-    views = ImageViews(dataset.train.images, config.augment, dataset.mean, dataset.std, device)
-    num_classes = dataset.train.num_classes
-    net = build(config.net.name, num_classes, views.shape[0], bn_momentum=config.net.bn_momentum)
     method_class = get_method(config.method.name)
+    refuse_what_vectors_lack(config, method_class)
+    streams = method_class.streams(config.method)
+    if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
+        raise UserError(
+            f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
+            "--profile uniform, or use --method labels-only."
+        )
+    views = views_of_train(config, dataset, device)
+    num_classes = dataset.train.num_classes
+    torch.manual_seed(config.seed)
+    net = network(config, views, num_classes)
     missing = [name for name in method_class.taps if name not in net.tap_dims]
     if missing:
         raise UserError(
@@ -186,23 +197,12 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
             "use a wide residual network, for example --net wrn-10-1."
         )
     fit_network(net, method_class)
-    streams = method_class.streams(config.method)
-    if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
-        raise UserError(
-            f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
-            "--profile uniform, or use --method labels-only."
-        )
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    info = DataInfo(num_classes, net.feat_dim, len(split.unlabelled), split.labelled_counts, tap_dims, views.shape)
+    sizes = (num_classes, net.feat_dim, len(split.unlabelled))
+    info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
     return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
-
-
-def views_of_test(dataset: Dataset, config: RunConfig, device: torch.device) -> Views | None:
-    if dataset.test is None:
-        return None
-    return ImageViews(dataset.test.images, config.augment, dataset.mean, dataset.std, device)
 
 
 def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
@@ -219,6 +219,12 @@ def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet:
             print(message, file=sys.stderr)
 
     return fast_net(state.learner.net, how, half, images, steps, say)
+
+
+def a_core_is_free(device: torch.device) -> bool:
+    """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
+    costs a small step more than making the batch in the open."""
+    return device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
 
 
 class Rehearsal:
@@ -258,7 +264,7 @@ def settle_steps(config: RunConfig, state: TrainState, batches: Batches, dataset
     rehearsal = Rehearsal(config, state, batches)
     learner, ema = rehearsal.learner, rehearsal.ema
     per_step = seconds_per_call(rehearsal.step)
-    views, some = views_of_test(dataset, config, batches.device) or batches.views, 4 * config.batch.evaluation
+    views, some = views_of_test(config, dataset, batches.views) or batches.views, 4 * config.batch.evaluation
     rows = np.arange(min(len(views), some))
     start = time.perf_counter()
     averaged_predictions(learner, ema.shadow, views, batches, rows)

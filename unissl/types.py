@@ -84,8 +84,8 @@ class DataInfo:
     labelled_counts: tuple[int, ...]
     tap_dims: Mapping[str, int] = field(default_factory=dict)
     """Channels of each inner map that the method asked for."""
-    image_shape: tuple[int, int, int] = (3, 32, 32)
-    """Channels, height and width of an image."""
+    image_shape: tuple[int, ...] = (3, 32, 32)
+    """Channels, height and width of an image; the length of a vector where vectors are learnt from."""
 
     def log_prior(self) -> Tensor:
         """log pi_l, the log class shares of the labelled set, (C,)."""

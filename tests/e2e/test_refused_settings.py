@@ -39,6 +39,7 @@ from unissl.errors import UserError
         (("--holdout", "1797"), ("data.holdout = 1797", "choose a smaller number")),
         (("--set", "split.labelled_counts=[1,1,1,1,1,1,1,1,1,0]"), ("Class '9'", "at least one label")),
         (("--root", "x"), ("data.root has no meaning for 'digits'", "leave it out")),
+        (("--set", "train.precision=bfloat16"), ("for GPUs", "leave out train.precision")),
         (("--method", "meta-expert"), ("inner map 'stem'", "--net wrn-10-1")),
         (("--recipe", "short", "--profile", "given"), ("no unlabelled image for sage", "use --method labels-only")),
     ],

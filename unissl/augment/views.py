@@ -42,6 +42,10 @@ class AugmentConfig(Settings):
     """Multiplies the ranges of shear, translate and rotate; less than 1 where a strong warp changes the class."""
     cutout: float = Field(default=0.5, ge=0.0, le=1.0)
     """Largest side of the grey square in strong views, as a share of the width; 0 is off."""
+    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """For vectors: share of the entries that a strong view lacks."""
+    copies: int = Field(default=3, ge=0)
+    """For vectors of a frozen network: strongly augmented copies of each image that are stored beside it."""
 
 
 def _none(images: Array, draws: Floats, config: AugmentConfig) -> Array:

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions, predict_images
+from unissl.features import BATCH, BehindFront, Front
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
-from unissl.nets import build, channels_last
+from unissl.nets import Network, build, channels_last
+from unissl.nets.feature_net import FeatureNet
 from unissl.record import RunFolder, read_json, write_json, write_tensors
 from unissl.types import DataInfo
 
@@ -31,10 +33,12 @@ class Model:
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    batch: int = 256
+    """Images that are taken at once, unless the caller says otherwise."""
 
-    def predict(self, images: Any, batch_size: int = 256) -> Predictions:
+    def predict(self, images: Any, batch_size: int | None = None) -> Predictions:
         """Class probabilities and outlier scores of uint8 images (n, h, w, channels)."""
-        return predict_images(self.module, images, self.mean, self.std, batch_size=batch_size)
+        return predict_images(self.module, images, self.mean, self.std, batch_size=batch_size or self.batch)
 
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
@@ -45,14 +49,27 @@ def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mappi
 def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     """The inference module that a manifest describes, with weights yet to be loaded."""
     num_classes = len(manifest["class_names"])
-    net = build(manifest["net"], num_classes, manifest["channels"])
     method_class = get_method(manifest["method"]["name"])
+    if is_frozen(manifest):
+        front = Front.empty(manifest["net"], manifest["channels"])
+        net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
+        shape: tuple[int, ...] = (front.net.feat_dim,)
+    else:
+        front = None
+        net = build(manifest["net"], num_classes, manifest["channels"])
+        shape = (manifest["channels"], manifest["height"], manifest["width"])
     fit_network(net, method_class)
     counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    shape = (manifest["channels"], manifest["height"], manifest["width"])
-    info = DataInfo(num_classes, net.feat_dim, manifest["pool_images"], counts, tap_dims, shape)
-    return method_class(method_class.Config(**manifest["method"]), info).inference_module(net)
+    sizes = (num_classes, net.feat_dim, manifest["pool_images"])
+    info = DataInfo(*sizes, counts, tap_dims, shape)
+    module = method_class(method_class.Config(**manifest["method"]), info).inference_module(net)
+    return module if front is None else BehindFront(front, module)
+
+
+def is_frozen(manifest: Mapping[str, Any]) -> bool:
+    """Whether the network was trained on the vectors of a frozen one, which then stands before it."""
+    return bool(manifest.get("frozen", False))
 
 
 def load_model(folder: RunFolder) -> Model:
@@ -74,4 +91,5 @@ def load_model(folder: RunFolder) -> Model:
         manifest["channels"],
         tuple(manifest["mean"]),
         tuple(manifest["std"]),
+        BATCH if is_frozen(manifest) else Model.batch,
     )

@@ -53,6 +53,7 @@ class CDMAD(Method):
     Config = CDMADConfig
     title, venue, family = "CDMAD", "CVPR 2024", "long-tailed"
     link = "https://arxiv.org/abs/2403.10391"
+    needs = frozenset({"images"})
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]

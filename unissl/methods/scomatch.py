@@ -75,7 +75,7 @@ class OutlierQueue(nn.Module):
     scores: Tensor
     pushed: Tensor
 
-    def __init__(self, size: int, image_shape: tuple[int, int, int]) -> None:
+    def __init__(self, size: int, image_shape: tuple[int, ...]) -> None:
         super().__init__()
         self.register_buffer("images", torch.zeros(size, *image_shape))
         self.register_buffer("scores", torch.zeros(size))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from unissl.config import Settings
@@ -32,6 +32,18 @@ class NetConfig(Settings):
 
     bn_momentum: float = Field(default=0.001, gt=0.0, le=1.0)
     """Weight of one batch in BatchNorm's running statistics; short runs need more, about 0.01 to 0.1."""
+
+    frozen: bool = False
+    """Keep the pretrained network as it is and train a small one on its vectors, which are made once: minutes."""
+
+    @model_validator(mode="after")
+    def _frozen_weights_exist(self) -> Self:
+        if self.frozen and self.name not in WEIGHTS:
+            raise ValueError(
+                f"there are no pretrained weights to freeze for {self.name!r}; "
+                f"set net.name to {', '.join(WEIGHTS)}, or leave out net.frozen"
+            )
+        return self
 
 
 def known() -> list[str]:

@@ -1,19 +1,38 @@
-"""Pictures of a run, drawn from its summary and metrics alone. The only file that knows matplotlib."""
+"""Pictures of a run, drawn from its summary, metrics and predictions."""
 
 from __future__ import annotations
 
+import io
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import category
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
 
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-BLUE, ORANGE = "#2a6f97", "#e07a3f"
+from unissl.report.findings import Bin
+
+BLUE, ORANGE, GREY = "#2a6f97", "#e07a3f", "#8b949e"
+CELL = "#2a6f98"
+"""Cells that carry numbers: the same in light and dark, so that white on them stays legible."""
+THEMED = {"#000000": "currentColor", BLUE: f"var(--blue, {BLUE})", ORANGE: f"var(--orange, {ORANGE})"}
+"""Colours that a page may change, so that pictures fit light and dark."""
+HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a6fd1", "#9a8f00")
+"""Eight colours that colour-blind eyes can tell apart (after Okabe and Ito)."""
+SHAPES = ("o", "^")
+PANEL = (4.5, 2.9)
+"""Inches: text stays legible when a picture is made as narrow as a phone."""
+MOST_CELLS, MOST_BARS, MOST_HUES = 20, 30, 12
 Metrics = Sequence[Mapping[str, Any]]
 
 
@@ -31,10 +50,49 @@ def draw_all(folder: Path, summary: Mapping[str, Any], metrics: Metrics) -> list
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write a picture as ``path``.svg and ``path``.png; the same picture gives the same bytes."""
     written = [path.with_suffix(".svg"), path.with_suffix(".png")]
-    with matplotlib.rc_context({"svg.hashsalt": "unissl"}):
+    with matplotlib.rc_context({"svg.hashsalt": "unissl"}), _rare_letters_allowed():
         figure.savefig(written[0], metadata={"Date": None})
         figure.savefig(written[1], dpi=120)
     return written
+
+
+def inline_svg(figure: Figure, name: str, alt: str) -> str:
+    """A picture to stand inside a page: text as text, the page's colours, and no id that another picture has."""
+    memory = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}), _rare_letters_allowed():
+        figure.savefig(memory, format="svg", transparent=True, metadata=nothing)
+    root = ElementTree.fromstring(memory.getvalue())
+    root.remove(root[0])  # a style that would apply to the whole page
+    elements = list(root.iter())
+    used = {value[1:] for e in elements for key, value in e.items() if key.endswith("href")}
+    used |= {e.attrib["clip-path"][5:-1] for e in elements if "clip-path" in e.attrib}
+    for element in elements:
+        element.tag = element.tag.rpartition("}")[2]
+        values = {key.rpartition("}")[2]: value for key, value in element.items()}
+        if values.get("id") not in used:
+            values.pop("id", None)
+        element.attrib = {key: _for_page(key, value, name) for key, value in values.items()}
+    for key in ("width", "height", "version"):
+        del root.attrib[key]
+    root.attrib |= {"class": "chart", "role": "img", "aria-label": alt}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _for_page(key: str, value: str, name: str) -> str:
+    """An attribute with its ids made the picture's own, and its style without fonts and fixed colours."""
+    if key in ("id", "href", "clip-path"):
+        return re.sub(r"^(#|url\(#)?", rf"\g<1>{name}-", value)
+    if key == "style":
+        value = re.sub(r"font-family:[^;]*;\s*", "", value)
+        for colour, themed in THEMED.items():
+            value = value.replace(colour, themed)
+    return value
+
+
+def _rare_letters_allowed() -> warnings.catch_warnings[None]:
+    """Letters that matplotlib's font lacks are measured roughly; in a page the reader's own font shows them."""
+    return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
 def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
@@ -83,53 +141,184 @@ def _draw_pool(ax: Axes, pool: Mapping[str, Any], names: Sequence[str]) -> None:
     ax.set_ylabel("images")
 
 
-def learning_curves(metrics: Metrics) -> Figure:
-    """Accuracy after every epoch, loss terms, and the share of pseudo-labels in use."""
-    evaluations = [line for line in metrics if line["kind"] == "eval" and "accuracy" in line]
-    steps = [line for line in metrics if line["kind"] == "train"]
-    figure, (left, middle, right) = _figure(11, 3.2, columns=3)
-    left.plot([e["step"] for e in evaluations], [e["accuracy"] for e in evaluations], color=BLUE)
-    left.set_ylim(0, 1.02)
-    left.set_title("Test accuracy (averaged weights)")
-    for name in steps[-1]["loss"] if steps else ():
-        middle.plot([s["step"] for s in steps], [s["loss"][name] for s in steps], label=name, linewidth=1)
-    middle.set_title("Loss terms")
-    middle.legend(frameon=False)
-    selected = [(s["step"], s["logs"]["selected"]) for s in steps if "selected" in s["logs"]]
-    if selected:
-        right.plot(*zip(*selected, strict=True), color=ORANGE, linewidth=1)
-        right.set_ylim(0, 1.02)
-        right.set_title("Share of pseudo-labels in use")
+def class_mix(pool: Mapping[str, Any], names: Sequence[str]) -> Figure:
+    """The largest predicted classes of the pool as bars beside their names; right and wrong where that is known."""
+    shown = np.argsort(-np.array(pool["predicted"]), kind="stable")[:MOST_BARS]
+    figure, (ax,) = _figure(PANEL[0], 0.8 + 0.24 * len(shown))
+    y, counts = np.arange(len(shown)), np.array(pool["predicted"])[shown]
+    if pool["truth_known"]:
+        right = np.array(pool["true_positives"])[shown]
+        ax.barh(y, right, color=BLUE, label="right")
+        ax.barh(y, counts - right, left=right, color=ORANGE, label="wrong")
+        truth = np.array(pool["truth"])[shown]
+        ax.plot(truth, y, "|", color="black", markersize=11, markeredgewidth=2, label="truth")
+        ax.legend(frameon=False, loc="lower right")
     else:
-        right.set_axis_off()
-    for ax in (left, middle, right):
-        ax.set_xlabel("step")
+        ax.bar_label(ax.barh(y, counts, color=BLUE), [f" {count:,}" for count in counts], fontsize=8)
+    ax.set_yticks(y, [_plain(names[c]) for c in shown])
+    ax.invert_yaxis()
+    ax.margins(x=0.14)
+    ax.set_xlim(left=0)
+    ax.set_xlabel("images of the pool")
     return figure
 
 
-def confusion(summary: Mapping[str, Any]) -> Figure:
-    """Confusion matrix, each row as shares of its true class."""
-    matrix, names = np.array(summary["confusion_matrix"]), summary["class_names"]
+def learning_curves(metrics: Metrics) -> Figure:
+    """Accuracy after every epoch, loss terms, and the share of pseudo-labels in use."""
+    figure, (left, middle, right) = _figure(11, 3.2, columns=3)
+    _draw_accuracy(left, metrics, "", BLUE)
+    left.set_title("Test accuracy (averaged weights)")
+    _draw_losses(middle, metrics)
+    middle.set_title("Loss terms")
+    if _selected(metrics):
+        _draw_selected(right, metrics)
+        right.set_title("Share of pseudo-labels in use")
+    else:
+        right.set_axis_off()
+    return figure
+
+
+def accuracy_curves(runs: Mapping[str, Metrics]) -> Figure:
+    """Test accuracy over the training of a run and of one beside it."""
+    figure, (ax,) = _figure(*PANEL)
+    for (name, metrics), colour in zip(runs.items(), (BLUE, GREY), strict=False):
+        _draw_accuracy(ax, metrics, name, colour)
+    if len(runs) > 1:
+        ax.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def loss_curves(metrics: Metrics) -> Figure:
+    figure, (ax,) = _figure(*PANEL)
+    _draw_losses(ax, metrics)
+    return figure
+
+
+def selected_curve(metrics: Metrics) -> Figure | None:
+    """Share of pseudo-labels in use, for methods that have such a thing."""
+    if not _selected(metrics):
+        return None
+    figure, (ax,) = _figure(*PANEL)
+    _draw_selected(ax, metrics)
+    return figure
+
+
+def _draw_accuracy(ax: Axes, metrics: Metrics, name: str, colour: str) -> None:
+    evaluations = [line for line in metrics if line["kind"] == "eval" and "accuracy" in line]
+    ax.plot([e["step"] for e in evaluations], [e["accuracy"] for e in evaluations], color=colour, label=name)
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("step")
+
+
+def _draw_losses(ax: Axes, metrics: Metrics) -> None:
+    steps = [line for line in metrics if line["kind"] == "train"]
+    for name, hue in zip(steps[-1]["loss"] if steps else (), HUES, strict=False):
+        ax.plot([s["step"] for s in steps], [s["loss"][name] for s in steps], label=name, linewidth=1, color=hue)
+    if steps:
+        ax.legend(frameon=False)
+    ax.set_xlabel("step")
+
+
+def _selected(metrics: Metrics) -> list[tuple[int, float]]:
+    steps = [line for line in metrics if line["kind"] == "train"]
+    return [(s["step"], s["logs"]["selected"]) for s in steps if "selected" in s["logs"]]
+
+
+def _draw_selected(ax: Axes, metrics: Metrics) -> None:
+    ax.plot(*zip(*_selected(metrics), strict=True), color=ORANGE, linewidth=1)
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("step")
+
+
+def confusion(summary: Mapping[str, Any], title: bool = True) -> Figure:
+    """Confusion matrix, each row as shares of its true class; of many classes those with the most mistakes."""
+    matrix, names = condense(np.array(summary["confusion_matrix"]), summary["class_names"])
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-    side = max(4.0, 0.42 * len(names) + 1.5)
-    figure, (ax,) = _figure(side + 0.6, side)
-    image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    figure.colorbar(image, ax=ax, shrink=0.8)
-    if len(names) <= 20:
-        for row, column in np.ndindex(*matrix.shape):
-            if matrix[row, column]:
-                colour = "white" if shares[row, column] > 0.5 else "black"
-                text = str(matrix[row, column])
-                ax.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
-        ax.set_yticks(range(len(names)), names)
+    side = max(3.6, 0.34 * len(names) + 1.1)
+    figure, (ax,) = _figure(max(side, PANEL[0]), side)
+    for row, column in np.ndindex(*matrix.shape):
+        if matrix[row, column]:
+            share = shares[row, column]
+            ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=CELL, alpha=float(share), linewidth=0))
+            colour, text = "white" if share > 0.5 else "black", str(matrix[row, column])
+            ax.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
+    ax.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")
+    ax.set_yticks(range(len(names)), [_plain(name) for name in names])
     _name_classes(ax, names)
     ax.set_xlabel("predicted")
     ax.set_ylabel("true")
-    ax.set_title(f"Test accuracy {summary['accuracy']['last']:.1%}")
+    if title:
+        ax.set_title(f"Test accuracy {summary['accuracy']['last']:.1%}")
+    return figure
+
+
+def condense(matrix: npt.NDArray[np.int64], names: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """The classes with the most mistakes, and all others added up as one, where there are too many to show."""
+    if len(names) <= MOST_CELLS:
+        return matrix, list(names)
+    mistakes = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diagonal()
+    shown = np.sort(np.argsort(-mistakes, kind="stable")[: MOST_CELLS - 1])
+    group = np.full(len(names), len(shown))
+    group[shown] = np.arange(len(shown))
+    small = np.zeros((MOST_CELLS, MOST_CELLS), dtype=np.int64)
+    np.add.at(small, (group[:, None], group[None, :]), matrix)
+    return small, [*(names[c] for c in shown), "(others)"]
+
+
+def reliability_diagram(bins: Sequence[Bin]) -> Figure:
+    """How often the model is right when it is so and so sure; on the diagonal its word is as good as its result."""
+    figure, (ax,) = _figure(*PANEL)
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
+    sizes = 20 + 180 * np.array([b.images for b in bins]) / max(b.images for b in bins)
+    ax.plot([b.confidence for b in bins], [b.accuracy for b in bins], color=BLUE, linewidth=1)
+    ax.scatter([b.confidence for b in bins], [b.accuracy for b in bins], s=sizes, color=BLUE, label="test images")
+    ax.set(xlim=(0, 1.06), ylim=(0, 1.08), xlabel="confidence", ylabel="share right")
+    ax.legend(frameon=False, loc="upper left", markerscale=0.5)
+    return figure
+
+
+def feature_map(
+    points: npt.NDArray[np.float32], classes: npt.NDArray[np.int64], given: npt.NDArray[np.bool_], names: Sequence[str]
+) -> Figure:
+    """Images as points (n, 2) in the colour of their predicted class; the labelled ones are larger, with a rim."""
+    counts = np.bincount(classes, minlength=len(names))
+    ranked = [int(c) for c in np.argsort(-counts, kind="stable") if counts[c]]
+    named = sorted(ranked[:MOST_HUES]) if len(ranked) <= MOST_HUES else sorted(ranked[: MOST_HUES - 1])
+    rest = ~np.isin(classes, named)
+    figure, (ax,) = _figure(PANEL[0], 4.3)
+    handles, labels = [], []
+    if rest.any():
+        ax.scatter(points[rest, 0], points[rest, 1], s=7, color=GREY, alpha=0.5, linewidths=0)
+        handles.append(ax.scatter([], [], s=24, color=GREY))
+        labels.append("(others)")
+    for place, c in enumerate(named):
+        look: dict[str, Any] = {"color": HUES[place % len(HUES)], "marker": SHAPES[place // len(HUES)]}
+        pool, ours = points[(classes == c) & ~given], points[(classes == c) & given]
+        ax.scatter(pool[:, 0], pool[:, 1], s=9, alpha=0.65, linewidths=0, **look)
+        ax.scatter(ours[:, 0], ours[:, 1], s=34, linewidths=0.9, edgecolors="black", zorder=3, **look)
+        handles.insert(place, ax.scatter([], [], s=24, **look))
+        labels.insert(place, _plain(names[c], 16))
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+    columns = 3 if max(len(label) for label in labels) > 6 else 5
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
 def _name_classes(ax: Axes, names: Sequence[str]) -> None:
-    if len(names) <= 20:
+    if len(names) <= MOST_CELLS:
         long = max(len(name) for name in names) > 3
-        ax.set_xticks(range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center")
+        shown = [_plain(name) for name in names]
+        ax.set_xticks(range(len(names)), shown, rotation=45 if long else 0, ha="right" if long else "center")
+
+
+def printable(text: str) -> str:
+    """Text without what a page cannot hold: control characters, the odd bytes of file names, what is no letter yet."""
+    return "".join("\ufffd" if category(c) in ("Cc", "Cs", "Cn") and c not in "\n\t" else c for c in text)
+
+
+def _plain(name: str, longest: int = 20) -> str:
+    """A class name that fits beside a picture: on one line, cut, and without a meaning to matplotlib."""
+    line = printable(" ".join(name.split()))
+    cut = line if len(line) <= longest else f"{line[: longest - 1]}…"
+    return cut.replace("$", r"\$")

@@ -35,7 +35,8 @@ class TrainConfig(Settings):
     epochs: int = Field(default=20, ge=1)
     """Equal parts the budget is cut into; each ends with an evaluation."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Numbers in which the network is trained; heads, losses, weights and predictions stay in float32."""
+    """Numbers in which the network is trained; heads, losses, weights and predictions stay in float32. bfloat16 is for
+    GPUs."""
     log_every: int = Field(default=10, ge=1)
     """Steps between two lines of training metrics."""
     checkpoint_every: int | None = Field(default=None, ge=1)

@@ -10,6 +10,7 @@ from method_cases import make_batches, make_split
 
 from unissl.batches import Batches
 from unissl.methods.fixmatch import FixMatchConfig
+from unissl.runs import a_core_is_free
 from unissl.train.prefetch import Prefetch
 from unissl.types import Batch
 
@@ -67,3 +68,11 @@ def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> 
         upcoming.at(1)
         with pytest.raises(OSError, match="disk gone"):
             upcoming.at(2)
+
+
+def test_by_default_only_where_a_core_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    for threads, free in ((4, False), (5, False), (3, True), (1, True)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert a_core_is_free(torch.device("cpu")) == free
+        assert a_core_is_free(torch.device("cuda"))

@@ -1,0 +1,47 @@
+"""A folder of photos through a frozen backbone, from the command line and back."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from cli_helpers import Refuses, make_photos, succeed
+
+from unissl.nets.pretrained import WEIGHTS
+
+PACKAGE = WEIGHTS["efficientnet-lite0"].package
+TRAIN = (
+    *("train", "--images", "photos", "--test", "photos-test", "--quiet", "--steps", "2", "--out", "run"),
+    *("--set", "net.name=efficientnet-lite0", "--set", "net.frozen=true", "--set", "data.size=32"),
+    *("--set", "train.epochs=2", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
+)
+
+
+@pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+def test_train_evaluate_and_predict(here: Path) -> None:
+    make_photos(here / "photos")
+    make_photos(here / "photos-test", each=3, pool=0)
+    said = succeed(*TRAIN).out
+    assert "the pool was worth" in said and (here / "run" / "labels-only" / "summary.json").exists()
+    summary = json.loads((here / "run" / "summary.json").read_text())
+    accuracy = summary["accuracy"]["last"]
+    assert f"6 images: accuracy {accuracy:.4f}" in succeed("evaluate", "run").out
+    rows = list(csv.DictReader(succeed("predict", "run", "photos-test").out.splitlines()))
+    right = [row["class"] == Path(row["file"]).parent.name for row in rows]
+    assert len(rows) == 6 and sum(right) / 6 == pytest.approx(accuracy)
+    assert json.loads((here / "run" / "manifest.json").read_text())["frozen"] is True
+
+
+def test_a_network_without_weights_is_refused(refuses: Refuses, here: Path) -> None:
+    make_photos(here / "photos")
+    words = ("train", "--images", "photos", "--set", "net.name=small", "--set", "net.frozen=true")
+    refuses(*words, says=("no pretrained weights to freeze for 'small'", "set net.name to efficientnet-lite0"))
+
+
+def test_a_method_without_vectors_is_refused(refuses: Refuses, here: Path) -> None:
+    make_photos(here / "photos")
+    words = ("train", "--images", "photos", "--method", "meta-expert", "--net", "efficientnet-lite0")
+    refuses(*words, "--set", "net.frozen=true", says=("meta-expert needs inner maps", "leave out net.frozen"))

@@ -1,0 +1,96 @@
+"""Which images are chosen, and that the page holds the right pixels."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from unissl.report import galleries
+from unissl.types import ImageTable
+
+
+def decoded(source: str) -> npt.NDArray[np.uint8]:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
+
+
+def table_of(images: npt.NDArray[np.uint8], files: tuple[str, ...] | None = None) -> ImageTable:
+    return ImageTable(images, np.zeros(len(images), dtype=np.int64), ("cat", "dog"), files)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_small_images_lose_nothing(channels: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, channels), dtype=np.uint8)
+    source = galleries.data_uri(pixels)
+    assert source.startswith("data:image/png;base64,")
+    assert np.array_equal(decoded(source).reshape(pixels.shape), pixels)
+
+
+def test_large_images_become_small_jpegs() -> None:
+    source = galleries.data_uri(np.full((300, 200, 3), 90, dtype=np.uint8))
+    assert source.startswith("data:image/jpeg;base64,")
+    assert decoded(source).shape == (112, 75, 3) and abs(int(decoded(source).mean()) - 90) <= 2
+
+
+def test_extremes_against_sorting() -> None:
+    classes = np.array([0, 1, 0, 0, 1, 0, 0, 0, 0, 0])
+    confidence = np.array([0.5, 0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.9, 0.6, 0.4], dtype=np.float32)
+    surest, least = galleries.extremes(classes, confidence, 0, 3)
+    ranked = sorted(np.flatnonzero(classes == 0).tolist(), key=lambda i: -confidence[i])
+    assert surest.tolist() == ranked[:3] and least.tolist() == ranked[::-1][:3]
+
+
+@pytest.mark.parametrize("members", [0, 1, 2, 3, 7])
+def test_no_image_is_both_sure_and_unsure(members: int) -> None:
+    surest, least = galleries.extremes(np.zeros(members, np.int64), np.linspace(0, 1, members, dtype=np.float32), 0, 4)
+    both = [*surest.tolist(), *least.tolist()]
+    assert len(both) == len(set(both)) == members
+
+
+def test_of_many_classes_those_with_the_most_uncertain_images() -> None:
+    classes = np.array([0, 0, 1, 2, 2, 4])
+    confidence = np.array([0.9, 0.9, 0.5, 0.1, 0.8, 0.95], dtype=np.float32)
+    assert galleries.most_uncertain_classes(classes, confidence, 6, 2) == [1, 2]
+    assert galleries.most_uncertain_classes(classes, confidence, 6, 9) == [0, 1, 2, 4], "empty classes have no images"
+
+
+def test_pictures_come_from_files_and_else_from_the_table(tmp_path: Path) -> None:
+    Image.new("RGB", (300, 200), (200, 10, 10)).save(tmp_path / "red.png")
+    album = galleries.Album(table_of(np.zeros((2, 8, 8, 3), np.uint8), ("red.png", "gone.png")), str(tmp_path))
+    red, gone = album.pictures([0, 1], ["80 % sure", "20 % sure"], "called cat, ")
+    assert decoded(red.source).shape == (112, 112, 3) and decoded(red.source)[50, 50].tolist()[0] > 190
+    assert decoded(gone.source).shape == (8, 8, 3)
+    assert red.alt == "red.png: called cat, 80 % sure" and red.caption == "80 % sure"
+    assert not album.is_coarse
+
+
+def test_tables_without_files_are_shown_as_they_are() -> None:
+    album = galleries.Album(table_of(np.full((1, 8, 8, 1), 7, np.uint8)), "/nowhere")
+    (only,) = album.pictures([0], ["x"])
+    assert only.alt == "image 0: x" and decoded(only.source).tolist() == [[7] * 8] * 8
+    assert album.is_coarse
+
+
+def test_doubtful_labels_are_the_doubtful_ones_in_order() -> None:
+    album = galleries.Album(table_of(np.zeros((9, 4, 4, 3), np.uint8)), None)
+    rows, labels, rivals = np.array([5, 6, 7, 8]), np.array([0, 1, 0, 0]), np.array([1, 0, 1, 1])
+    shown = galleries.doubtful_labels(album, rows, labels, rivals, np.array([0.4, 0.9, 0.3, -1]), ["cat", "dog"])
+    assert [p.alt for p in shown] == [
+        "image 6: given dog, looks like cat",
+        "image 5: given cat, looks like dog",
+    ]
+
+
+def test_outliers_are_shown_by_score() -> None:
+    album = galleries.Album(table_of(np.zeros((100, 4, 4, 3), np.uint8)), None)
+    score = np.linspace(0, 1, 100).astype(np.float32)
+    pool = {"row": np.arange(100)[::-1], "class_index": np.zeros(100, np.int64), "outlier": score}
+    shown = galleries.outliers(album, pool, ["cat", "dog"])
+    assert len(shown) == galleries.MOST_OUTLIERS and shown[0].alt == "image 0: score 1.00; nearest cat"
+    pool["outlier"] = score / 10
+    assert len(galleries.outliers(album, pool, ["cat", "dog"])) == galleries.LEAST_OUTLIERS

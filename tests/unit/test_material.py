@@ -1,0 +1,251 @@
+"""Runs on the vectors of a frozen backbone: every part of a run, the shipped model, resume, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from method_cases import OPTIM, make_split
+
+from unissl.augment import AugmentConfig
+from unissl.augment.feature_views import FeatureViews
+from unissl.augment.image_views import ImageViews
+from unissl.batches import BatchConfig, Batches, pools
+from unissl.data import Dataset
+from unissl.errors import UserError
+from unissl.evaluate.inference import load_model
+from unissl.evaluate.predict import predict_rows
+from unissl.material import network, refuse_what_vectors_lack, views_of_test, views_of_train
+from unissl.methods.base import fit_network
+from unissl.methods.registry import get_method
+from unissl.nets.feature_net import FeatureNet
+from unissl.nets.pretrained import MEAN, STD, WEIGHTS
+from unissl.nets.small import SmallNet
+from unissl.record import RunFolder
+from unissl.run_config import RunConfig, build_config, fit_to_data
+from unissl.runs import Run, assemble, begin, carry_out, resume, settle_steps, split_of
+from unissl.train.learner import Learner
+from unissl.train.optim import build_optimizer
+from unissl.train.trainer import step_at
+from unissl.types import DataInfo, ImageTable, Prediction
+
+LITE0 = "efficientnet-lite0"
+PACKAGE = WEIGHTS[LITE0].package
+needs_weights = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+CPU = torch.device("cpu")
+FROZEN = {"name": LITE0, "frozen": True, "bn_momentum": 0.1}
+
+
+# methods on vectors, without any backbone ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sage", "fixmatch", "labels-only", "cpg", "ssb", "scomatch"])
+def test_methods_train_on_vectors(name: str) -> None:
+    """Three steps are finite, move every part of the network, depend on the seed alone, and lead to predictions."""
+    split = make_split(3)
+    total = len(split.labelled) + len(split.unlabelled) + len(split.heldout)
+    vectors = np.random.default_rng(0).normal(size=(total, 3, 20)).astype(np.float32)
+    views = FeatureViews(vectors, AugmentConfig(copies=2), CPU)
+    method_class = get_method(name)
+    cfg = method_class.Config(name=name).for_data(3)
+
+    def trained() -> Learner:
+        torch.manual_seed(0)
+        net = FeatureNet(20, 3, bn_momentum=0.1)
+        fit_network(net, method_class)
+        info = DataInfo(3, net.feat_dim, len(split.unlabelled), split.labelled_counts, {}, views.shape)
+        learner = Learner(net, method_class(cfg, info))
+        optimizer = build_optimizer(learner, OPTIM)
+        sizes = BatchConfig(labelled=6, unlabelled=10, evaluation=7)
+        batches = Batches(views, pools(split), method_class.streams(cfg), sizes, 0, CPU)
+        start = {key: value.clone() for key, value in net.named_parameters()}
+        for step in range(3):
+            total_loss = learner.losses(batches.at(step), step_at(step, 3, 1)).total
+            assert torch.isfinite(total_loss)
+            optimizer.zero_grad()
+            torch.autograd.backward(total_loss)
+            optimizer.step()
+        assert all(not torch.equal(value, start[key]) for key, value in net.named_parameters())
+        return learner
+
+    learner, again = trained(), trained()
+    assert all(torch.equal(a, b) for a, b in zip(learner.parameters(), again.parameters(), strict=True))
+    said = predict_rows(learner.predict, views, rows=split.unlabelled, batch_size=7)
+    assert said.probs.shape == (24, 3) and np.allclose(said.probs.sum(1), 1, atol=1e-5)
+    shipped = method_class.inference_module(learner.method, learner.net).eval()(views("none", split.unlabelled))
+    np.testing.assert_allclose(shipped.logits.detach().softmax(-1).numpy(), said.probs, atol=1e-5)
+
+
+# runs on photos -----------------------------------------------------------------------------------------------------
+
+
+def photos(side: int = 32) -> Dataset:
+    """Two classes of different brightness: 8 with their label, 30 without, 9 to test on."""
+    rng = np.random.default_rng(0)
+
+    def table(count: int, known: int) -> ImageTable:
+        truth = np.arange(count) % 2
+        images = rng.integers(0, 120, (count, side, side, 3)) + 120 * truth[:, None, None, None]
+        labels = np.where(np.arange(count) < known, truth, -1)
+        return ImageTable(images.astype(np.uint8), labels.astype(np.int64), ("dark", "light"))
+
+    return Dataset("photos", table(38, 8), table(9, 9), (0.5,) * 3, (0.2,) * 3, flip=True)
+
+
+def settings(method: str = "sage", **groups: Any) -> RunConfig:
+    tree: dict[str, Any] = {
+        "method": {"name": method},
+        "net": FROZEN,
+        "augment": {"copies": 1, "pad": 2},
+        "batch": {"labelled": 4, "unlabelled": 6, "evaluation": 5},
+        "train": {"steps": 4, "epochs": 2, "checkpoint_every": 2},
+        "optim": {"ema": 0.5},
+        "data": {"name": "folder"},
+    }
+    return fit_to_data(build_config({**tree, **groups}), photos())
+
+
+def carried_out(config: RunConfig, out: Path) -> Run:
+    dataset = photos()
+    split = split_of(config, dataset)
+    state, batches = assemble(config, dataset, split, CPU)
+    begin(RunFolder(out), config, split)
+    return carry_out(config, RunFolder(out), dataset, split, state, batches, quiet=True)
+
+
+@pytest.fixture
+def shared_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the tests of this file, so that the vectors are made once."""
+    place = tmp_path_factory.getbasetemp() / "vectors-of-material"
+    monkeypatch.setenv("UNISSL_CACHE", str(place))
+    return place
+
+
+def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+@needs_weights
+def test_views_and_network_of_a_frozen_backbone(shared_cache: Path) -> None:
+    config, dataset = settings(), photos()
+    train = views_of_train(config, dataset, CPU)
+    test = views_of_test(config, dataset, train)
+    assert isinstance(train, FeatureViews) and isinstance(test, FeatureViews)
+    assert train.features.shape == (38, 2, 1280) and test.features.shape == (9, 1, 1280)
+    assert test.scale is train.scale  # the test images have no say in it
+    assert isinstance(network(config, train, 2), FeatureNet)
+
+
+def test_views_and_network_of_images() -> None:
+    config, dataset = settings(net={"name": "small"}), photos()
+    train = views_of_train(config, dataset, CPU)
+    assert isinstance(train, ImageViews) and isinstance(views_of_test(config, dataset, train), ImageViews)
+    assert isinstance(network(config, train, 2), SmallNet)
+
+
+@needs_weights
+@pytest.mark.parametrize("method", ["sage", "ssb"])
+def test_shipped_model_agrees_with_the_vectors(
+    method: str, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images of the pool and of the test through the file, where the package of the weights is not installed."""
+    config, dataset = settings(method), photos()
+    split = split_of(config, dataset)
+    state, batches = assemble(config, dataset, split, CPU)
+    begin(RunFolder(tmp_path / "run"), config, split)
+    summary = carry_out(config, RunFolder(tmp_path / "run"), dataset, split, state, batches, quiet=True).summary
+    assert dataset.test is not None
+    tests = views_of_test(config, dataset, batches.views)
+    assert tests is not None
+
+    def answer(x: torch.Tensor) -> Prediction:
+        return state.learner.predict(x, state.ema.shadow)
+
+    without_package(monkeypatch)
+    model = load_model(RunFolder(tmp_path / "run"))
+    assert model.mean == (MEAN,) * 3 and model.std == (STD,) * 3 and model.size == (32, 32)
+    for images, views in ((dataset.test.images, tests), (dataset.train.images, batches.views)):
+        shipped, on_vectors = model.predict(images), predict_rows(answer, views)
+        np.testing.assert_allclose(shipped.probs, on_vectors.probs, atol=1e-4)
+        np.testing.assert_allclose(shipped.outlier, on_vectors.outlier, atol=1e-4)
+    parameters = sum(parameter.numel() for parameter in model.module.parameters())
+    assert summary["parameters"] == parameters > 3_000_000  # the backbone counts
+
+
+@needs_weights
+def test_a_run_that_is_cut_off_ends_with_the_same_bits(
+    shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once with its vectors in the cache, once with the cache lost."""
+    monkeypatch.setattr("unissl.runs.load_data", lambda data, split: photos())
+    whole = carried_out(settings(), tmp_path / "whole")
+    model = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    for lost in (False, True):
+        cut = tmp_path / f"cut-{lost}"
+        shutil.copytree(tmp_path / "whole", cut)
+        for name in ("summary.json", "model.safetensors"):
+            os.unlink(cut / name)
+        newest = sorted((cut / "checkpoints").iterdir())[-1]
+        newest.unlink()
+        assert len(list((cut / "checkpoints").iterdir())) == 1
+        if lost:
+            monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "new cache"))
+        again = resume(cut, quiet=True)
+        assert (cut / "model.safetensors").read_bytes() == model
+        assert again.summary["accuracy"] == whole.summary["accuracy"]
+
+
+@needs_weights
+def test_reference_and_minutes_use_the_vectors_that_are_there(
+    shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = photos()
+    views = views_of_train(settings(), dataset, CPU)
+    views_of_test(settings(), dataset, views)
+
+    def forbidden(*given: object) -> None:
+        raise AssertionError("the backbone ran again")
+
+    monkeypatch.setattr("unissl.features._extract", forbidden)
+    config = settings("labels-only", train={"minutes": 0.001, "epochs": 1})
+    state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
+    settled = settle_steps(config, state, batches, dataset)
+    assert settled.train.steps is not None and settled.train.steps >= 1
+    carried_out(settings("labels-only"), tmp_path / "reference")
+
+
+# refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_networks_with_weights_can_be_frozen() -> None:
+    with pytest.raises(
+        UserError, match=r"^Setting 'net': there are no pretrained weights .*'small'.*efficientnet-lite0"
+    ):
+        build_config({"net": {"name": "small", "frozen": True}})
+
+
+@pytest.mark.parametrize("key, value", [("dropout", 1.0), ("dropout", -0.1), ("copies", -1)])
+def test_settings_of_vectors_out_of_range(key: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"'augment.{key}'"):
+        build_config({"augment": {key: value}})
+
+
+def test_a_method_that_reads_inner_maps_is_refused_before_anything_is_made() -> None:
+    config = settings("meta-expert")
+    with pytest.raises(UserError, match="meta-expert needs inner maps of the network.*leave out net.frozen"):
+        assemble(config, photos(), split_of(config, photos()), CPU)
+
+
+def test_a_method_that_asks_about_images_is_refused() -> None:
+    class Asking(get_method("fixmatch")):  # type: ignore[misc]
+        needs = frozenset({"images"})
+
+    with pytest.raises(UserError, match="fixmatch needs images.*leave out net.frozen"):
+        refuse_what_vectors_lack(settings("fixmatch"), Asking)
+    refuse_what_vectors_lack(settings("fixmatch", net={"name": "small"}), Asking)

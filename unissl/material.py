@@ -1,0 +1,63 @@
+"""From data set and settings to what a run works with: views of the images, or of their vectors, and the network."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from unissl.augment.feature_views import FeatureViews
+from unissl.augment.image_views import ImageViews
+from unissl.batches import Views
+from unissl.data import Dataset
+from unissl.errors import UserError
+from unissl.features import Front, Scaling, backbone, backbone_vectors
+from unissl.methods.base import Method
+from unissl.nets import Network, build
+from unissl.nets.feature_net import FeatureNet
+from unissl.run_config import RunConfig
+
+
+def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
+    """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
+    if config.net.frozen and (method.taps or "images" in method.needs):
+        lacking = "inner maps of the network" if method.taps else "images"
+        raise UserError(
+            f"{config.method.name} needs {lacking}, and a frozen backbone leaves it only vectors; "
+            "leave out net.frozen, or use another method, for example --method sage."
+        )
+
+
+def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
+    images = dataset.train.images
+    if not config.net.frozen:
+        return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
+    vectors = backbone_vectors(images, config.net.name, config.augment, config.augment.copies, device)
+    return FeatureViews(vectors, config.augment, device, Scaling.of(vectors).to(device))
+
+
+def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | None:
+    """Views of the test images, made as those of ``train`` are."""
+    if dataset.test is None:
+        return None
+    images = dataset.test.images
+    if isinstance(train, FeatureViews):
+        vectors = backbone_vectors(images, config.net.name, config.augment, 0, train.device)
+        return FeatureViews(vectors, config.augment, train.device, train.scale)
+    assert isinstance(train, ImageViews)
+    return ImageViews(images, config.augment, dataset.mean, dataset.std, train.device)
+
+
+def network(config: RunConfig, views: Views, num_classes: int) -> Network:
+    """The network that is trained, drawn from torch's generator."""
+    if config.net.frozen:
+        return FeatureNet(views.shape[0], num_classes, config.net.bn_momentum)
+    return build(config.net.name, num_classes, views.shape[0], bn_momentum=config.net.bn_momentum)
+
+
+def front(config: RunConfig, dataset: Dataset, train: Views) -> Front | None:
+    """What stands before the trained network in the model that is shipped, where that was given vectors."""
+    if not isinstance(train, FeatureViews):
+        return None
+    assert isinstance(train.scale, Scaling)
+    return Front(backbone(config.net.name, dataset.train.images.shape[3]), copy.deepcopy(train.scale).cpu())
