@@ -50,7 +50,7 @@ def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | 
 
 def network(config: RunConfig, views: Views, num_classes: int) -> Network:
     """The network that is trained, drawn from torch's generator."""
-    if config.net.frozen:
+    if isinstance(views, FeatureViews):
         return FeatureNet(views.shape[0], num_classes, config.net.bn_momentum)
     return build(config.net.name, num_classes, views.shape[0], bn_momentum=config.net.bn_momentum)
 

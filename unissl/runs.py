@@ -178,18 +178,21 @@ def find_device(machine: MachineConfig) -> torch.device:
 
 def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
+    refuse_what_vectors_lack(config, get_method(config.method.name))
+    return assemble_on(config, views_of_train(config, dataset, device), split, device)
+
+
+def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
+    """The same on views that are there already, of images or of vectors."""
     method_class = get_method(config.method.name)
-    refuse_what_vectors_lack(config, method_class)
     streams = method_class.streams(config.method)
     if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
         raise UserError(
             f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
             "--profile uniform, or use --method labels-only."
         )
-    views = views_of_train(config, dataset, device)
-    num_classes = dataset.train.num_classes
     torch.manual_seed(config.seed)
-    net = network(config, views, num_classes)
+    net = network(config, views, split.num_classes)
     missing = [name for name in method_class.taps if name not in net.tap_dims]
     if missing:
         raise UserError(
@@ -198,7 +201,7 @@ def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.de
         )
     fit_network(net, method_class)
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    sizes = (num_classes, net.feat_dim, len(split.unlabelled))
+    sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
