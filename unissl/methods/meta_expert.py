@@ -132,6 +132,18 @@ class Gate(nn.Module):
         return cast(Tensor, self.last(torch.cat([cast(Tensor, k), probs], 1)))
 
 
+class ScaleAndShift(nn.Module):
+    """gamma x + beta, the learnt part of a BatchNorm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x + self.bias
+
+
 class Experts(nn.Module):
     """All that prediction needs beside the network, whose own head is the first expert."""
 
@@ -142,7 +154,10 @@ class Experts(nn.Module):
         super().__init__()
         dims = [info.tap_dims[name] for name in DEPTHS]
         self.others = nn.ModuleList(classifier_head(info.feat_dim, info.num_classes) for _ in range(EXPERTS - 1))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(info.feat_dim) for _ in range(EXPERTS))
+        # Three BatchNorms of the same map have the same statistics: these are taken once, and since what follows is
+        # a mean over the map, scale and shift are applied after it.
+        self.standardise = nn.BatchNorm2d(info.feat_dim, affine=False)
+        self.norms = nn.ModuleList(ScaleAndShift(info.feat_dim) for _ in range(EXPERTS))
         self.depths = nn.ModuleList(
             nn.Sequential(nn.BatchNorm2d(dim, eps=1e-3, momentum=cfg.bn_momentum), nn.LeakyReLU(0.1)) for dim in dims
         )
@@ -153,11 +168,12 @@ class Experts(nn.Module):
         self.register_buffer("group", (rank >= cfg.cuts[0]).long() + (rank >= cfg.cuts[1]).long())  # (C,)
 
     def forward(self, head: nn.Linear, out: Outputs) -> Opinions:
-        feats = torch.stack([norm(out.taps["map"]).mean((2, 3)) for norm in self.norms], 1)  # (n, 3, D)
+        standard = pooled(self.standardise(out.taps["map"]))
+        feats = torch.stack([norm(standard) for norm in self.norms], 1)  # (n, 3, D)
         by_part = torch.stack([expert(feats) for expert in (head, *self.others)], 1)
         logits = by_part.mean(2)
         adjusted = logits + self.adjustment
-        depths = [branch(out.taps[name]).mean((2, 3)) for name, branch in zip(DEPTHS, self.depths, strict=True)]
+        depths = [pooled(branch(out.taps[name])) for name, branch in zip(DEPTHS, self.depths, strict=True)]
         gate = self.gate(depths, adjusted.softmax(-1).flatten(1))
         members = one_hot(self.group, EXPERTS, logits.dtype).T  # (3, C)
         own = (logits.softmax(-1) * members).amax(-1)  # each expert's confidence inside its group
@@ -262,6 +278,11 @@ class MetaExpert(Method):
 
     def never_trained(self) -> frozenset[str]:
         return frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
+
+
+def pooled(maps: Tensor) -> Tensor:
+    """Mean over each map (n, D, h, w), written so that its gradient comes in the memory order of the maps."""
+    return maps.permute(0, 2, 3, 1).mean((1, 2))
 
 
 def dense(width_in: int, width_out: int) -> nn.Sequential:
