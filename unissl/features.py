@@ -8,7 +8,9 @@ reference and a resumed one find them there. The network that is shipped goes th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,31 +24,43 @@ from unissl.data.cache import RowWriter, cached
 from unissl.data.progress import Progress
 from unissl.nets import Network, build, channels_last
 from unissl.nets.efficientnet_lite import EfficientNetLite, fold_batch_norm
+from unissl.nets.foreign import load, refuse_unreadable_size
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 
 LENGTH = 4.0
 """Length that every vector is scaled to, after each of its entries was standardised."""
 BATCH = 64
 """Images that pass the backbone at once. Fixed, since it may decide the last bits."""
-OF_TRAINING = {"copies", "dropout"}
+OF_TRAINING = {"copies", "dropout", "label_dropout"}
 """Settings of the views that do not change what a copy looks like."""
 
 Vectors = npt.NDArray[np.float32]
 Images = npt.NDArray[np.uint8]
 
 
-def backbone(name: str, channels: int, *, pretrained: bool = True) -> Network:
+def backbone(name: str, channels: int, *, pretrained: bool = True, recipe: Mapping[str, Any] | None = None) -> Network:
     """The network up to its feature, in the form that is fastest for inference; torch's generator is left alone."""
     with torch.random.fork_rng(devices=[]):
-        net = build(name, 1, channels, pretrained=pretrained)
-    assert isinstance(net, EfficientNetLite)
-    folded = channels_last(fold_batch_norm(net))
-    folded.head = nn.Identity()  # type: ignore[assignment]
-    return folded.requires_grad_(False)
+        net = build(name, 1, channels, pretrained=pretrained, recipe=recipe)
+    if isinstance(net, EfficientNetLite):
+        net = fold_batch_norm(net)
+    net.head = nn.Identity()  # type: ignore[assignment]
+    return channels_last(net).eval().requires_grad_(False)
+
+
+def identity(name: str) -> str:
+    """Hash of what the vectors of a backbone depend on, beside the images."""
+    return WEIGHTS[name].sha256 if name in WEIGHTS else load(name).identity
+
+
+def preferred_size(name: str) -> int | None:
+    """Side of the images that a backbone was trained on, where that is known."""
+    return WEIGHTS[name].size if name in WEIGHTS else load(name).size
 
 
 def normalisation(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel that the weights expect, for pixels in 0..1."""
+    """Mean and deviation per channel, for pixels in 0..1, with which every pretrained network is fed; one that expects
+    others starts with the change to those."""
     return (MEAN,) * channels, (STD,) * channels
 
 
@@ -55,15 +69,16 @@ def backbone_vectors(images: Images, name: str, augment: AugmentConfig, copies: 
     settings = {
         "pixels": _pixel_hash(images),
         "shape": list(images.shape),
-        "weights": WEIGHTS[name].sha256,
+        "weights": identity(name),
         "copies": copies,
         "augment": augment.model_dump(mode="json", exclude=OF_TRAINING) if copies else None,
         "unissl": __version__,
     }
 
     def make(folder: Path) -> dict[str, int]:
-        channels = images.shape[3]
+        height, width, channels = images.shape[1:]
         net = backbone(name, channels).to(device)
+        refuse_unreadable_size(net, name, channels, height, width)
         views = ImageViews(images, augment, *normalisation(channels), device)
         with RowWriter(folder / "vectors.npy", (len(images), (1 + copies) * net.feat_dim * 4)) as writer:
             _extract(net, views, copies, writer)
@@ -128,9 +143,9 @@ class Front(nn.Module):
         self.scaling = scaling
 
     @classmethod
-    def empty(cls, name: str, channels: int) -> Front:
-        """With weights yet to be loaded; the package of the pretrained ones is not needed."""
-        net = backbone(name, channels, pretrained=False)
+    def empty(cls, name: str, channels: int, recipe: Mapping[str, Any] | None = None) -> Front:
+        """With weights yet to be loaded; what the pretrained ones came from is not needed where there is a recipe."""
+        net = backbone(name, channels, pretrained=False, recipe=recipe)
         return cls(net, Scaling(torch.zeros(net.feat_dim), torch.ones(net.feat_dim)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,10 +11,12 @@ from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.features import Front, Scaling, backbone, backbone_vectors
+from unissl.features import Front, Scaling, backbone, backbone_vectors, normalisation
 from unissl.methods.base import Method
 from unissl.nets import Network, build
 from unissl.nets.feature_net import FeatureNet
+from unissl.nets.fine_tuning import fine_tune
+from unissl.nets.foreign import refuse_unreadable_size
 from unissl.run_config import RunConfig
 
 
@@ -30,6 +32,8 @@ def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
 
 def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
     images = dataset.train.images
+    if config.net.pretrained:
+        return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     if not config.net.frozen:
         return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
     vectors = backbone_vectors(images, config.net.name, config.augment, config.augment.copies, device)
@@ -45,14 +49,20 @@ def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | 
         vectors = backbone_vectors(images, config.net.name, config.augment, 0, train.device)
         return FeatureViews(vectors, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)
-    return ImageViews(images, config.augment, dataset.mean, dataset.std, train.device)
+    return ImageViews(images, config.augment, train.mean, train.std, train.device)
 
 
 def network(config: RunConfig, views: Views, num_classes: int) -> Network:
     """The network that is trained, drawn from torch's generator."""
     if isinstance(views, FeatureViews):
         return FeatureNet(views.shape[0], num_classes, config.net.bn_momentum)
-    return build(config.net.name, num_classes, views.shape[0], bn_momentum=config.net.bn_momentum)
+    settings = config.net
+    momentum = settings.bn_momentum
+    net = build(settings.name, num_classes, views.shape[0], bn_momentum=momentum, pretrained=settings.pretrained)
+    if settings.pretrained:
+        refuse_unreadable_size(net, settings.name, *views.shape)
+        fine_tune(net, settings.train_blocks, settings.name)
+    return net
 
 
 def front(config: RunConfig, dataset: Dataset, train: Views) -> Front | None:

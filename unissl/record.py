@@ -6,8 +6,11 @@
     checkpoints/        the newest states training can continue from
     model.safetensors   the inference module alone, with manifest.json beside it
     predictions.parquet what the model says about the pool
+    test_predictions.parquet    and about the test images
+    estimate.json       without test images, what refits say about labels that were left out (folds/ has the refits)
     summary.json        accuracies, recalls and the confusion matrix of the finished run
     plots/              the pictures
+    report.html         all of it on one page, for people
 
 Files are written beside their place and moved into it, so a reader sees the old one or the new one, never a half.
 """

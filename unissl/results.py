@@ -1,26 +1,31 @@
-"""What a finished run leaves behind: model, predictions for the pool, summary, pictures."""
+"""What a finished run leaves behind: model, predictions for the pool and the test images, summary, pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from torch import Tensor
 
 from unissl import __version__
 from unissl.config import to_tree
 from unissl.data import Dataset
 from unissl.data.duplicates import Copy, find_duplicates
+from unissl.evaluate.calibration import Calibration, calibrate
 from unissl.evaluate.diagnostics import pseudo_label_quality
+from unissl.evaluate.doubt import Doubt
 from unissl.evaluate.inference import save_model
 from unissl.evaluate.metrics import judge, three_ways
 from unissl.evaluate.predict import Predictions
 from unissl.features import BehindFront, Front, normalisation
-from unissl.record import RunFolder, disk_errors, write_atomically, write_json
-from unissl.report.charts import draw_all
+from unissl.nets.fine_tuning import starts_pretrained
+from unissl.nets.foreign import recipe_of
+from unissl.record import RunFolder, disk_errors, write_json
+from unissl.report.answers import write_pool_answers, write_test_answers
+from unissl.report.plots import draw_files
+from unissl.report.versions import versions
 from unissl.train.learner import Learner
 from unissl.types import Split
 
@@ -41,15 +46,32 @@ def write_results(
     front: Front | None = None,
 ) -> dict[str, Any]:
     """Write everything; the summary comes last, since its presence says that the run is finished."""
-    parameters = write_model(folder, learner, shadow, dataset, facts, front)
+    calibration = calibration_on(dataset, test)
+    temperature = 1.0 if calibration is None else calibration.temperature
+    detector = any(said is not None and said.detected is not None for said in (pool, test))
+    pool = None if pool is None else pool.at_temperature(temperature)
+    doubt = Doubt.of(pool, detector=detector)
+    parameters = write_model(folder, learner, shadow, dataset, facts, front, temperature, doubt)
     if pool is not None:
-        write_pool_predictions(folder, dataset, split, pool)
+        write_pool_answers(folder, dataset.train, split.unlabelled, pool)
+    if test is not None and dataset.test is not None:
+        write_test_answers(folder, dataset.test, test.at_temperature(temperature))
     summary = summarise(folder, dataset, split, facts, pool, test)
-    summary |= {"parameters": parameters, "seconds": round(seconds, 1)}
+    if calibration is not None:
+        summary["calibration"] = asdict(calibration)
+    summary |= {"parameters": parameters, "seconds": round(seconds, 1), "versions": versions()}
     with disk_errors(folder.plots):
-        draw_all(folder.plots, summary, folder.read_metrics())
+        draw_files(folder.plots, summary, folder.read_metrics())
     write_json(folder.summary, summary)
     return summary
+
+
+def calibration_on(dataset: Dataset, test: Predictions | None) -> Calibration | None:
+    """What the test images of known classes, whose labels no loss has seen, say about the probabilities."""
+    if test is None or dataset.test is None:
+        return None
+    known = dataset.test.labels >= 0
+    return calibrate(test.probs[known], dataset.test.labels[known]) if known.any() else None
 
 
 def write_model(
@@ -58,7 +80,9 @@ def write_model(
     shadow: Mapping[str, Tensor],
     dataset: Dataset,
     facts: Mapping[str, Any],
-    front: Front | None = None,
+    front: Front | None,
+    temperature: float,
+    doubt: Doubt,
 ) -> int:
     """Averaged parameters and live buffers of the inference module, behind the frozen network if there was one; returns
     the number of parameters."""
@@ -68,11 +92,13 @@ def write_model(
     if front is not None:
         module = BehindFront(front, module)
         averaged |= {id(parameter): parameter.data for parameter in front.parameters()}  # never moved
+    if front is not None or starts_pretrained(learner.net):
         mean, std = normalisation(dataset.train.images.shape[3])
     weights = dict(module.state_dict())
     weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
     parameters = sum(parameter.numel() for parameter in module.parameters())
     height, width, channels = dataset.train.images.shape[1:]
+    recipe = recipe_of(learner.net if front is None else front.net)
     manifest = {
         "unissl": __version__,
         "net": facts["net"],
@@ -87,26 +113,13 @@ def write_model(
         "mean": list(mean),
         "std": list(std),
         "parameters": parameters,
+        "temperature": temperature,
+        "look": asdict(doubt),
     } | ({} if front is None else {"frozen": True})
+    if recipe is not None:
+        manifest["backbone"] = recipe
     save_model(folder, weights, manifest)
     return parameters
-
-
-def write_pool_predictions(folder: RunFolder, dataset: Dataset, split: Split, pool: Predictions) -> None:
-    """One row per unlabelled image: where it is, its class, how sure."""
-    names = np.array(dataset.train.class_names, dtype=object)
-    columns: dict[str, Any] = {
-        "row": split.unlabelled,
-        "class": names[pool.classes],
-        "class_index": pool.classes,
-        "confidence": pool.confidence,
-        "margin": pool.margin,
-        "outlier": pool.outlier,
-    }
-    if dataset.train.files is not None:
-        columns = {"file": [dataset.train.files[row] for row in split.unlabelled], **columns}
-    table = pa.table(columns)
-    write_atomically(folder.predictions, lambda draft: pq.write_table(table, draft))
 
 
 def summarise(

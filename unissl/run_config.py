@@ -98,6 +98,12 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     return config.model_copy(update=update)
 
 
+def reference_config(config: RunConfig) -> RunConfig:
+    """Labels-only with everything else alike, for a run to be compared with."""
+    tree = {key: value for key, value in to_tree(config).items() if key != "method"}
+    return build_config(merge(tree, {"method": {"name": "labels-only"}}))
+
+
 def stored_config(folder: RunFolder, said: Tree) -> RunConfig:
     """The configuration a run folder was started with; what is said beside it must not change it."""
     if not folder.holds_run:

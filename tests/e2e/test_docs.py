@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import test_method_imports as import_contract
 import test_methods as contract
+from cli_helpers import make_photos, succeed
+from hub_models import save_vit
+from safetensors.torch import save_file
 
 import unissl.methods
 from unissl.cli import app, main
@@ -21,7 +24,9 @@ from unissl.config import merge, parse_overrides
 from unissl.data import known
 from unissl.methods.registry import all_methods
 from unissl.methods.sage import SAGEConfig
+from unissl.nets import build
 from unissl.nets import known as known_nets
+from unissl.nets.pretrained import installed
 from unissl.recipes import RECIPES, with_recipe
 from unissl.run_config import build_config
 from unissl.runs import run
@@ -30,6 +35,12 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FORMS = ("default", "released", "paper")
+FEW_STEPS = [
+    *("--set", "train.steps=2", "--set", "train.epochs=2", "--set", "data.size=32"),
+    *("--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
+]
+"""What makes a command of a page a matter of seconds."""
+needs_weights = pytest.mark.skipif(not installed("efficientnet-lite0"), reason="needs unissl[photos]")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -54,6 +65,29 @@ def named_block(page: Path, name: str) -> str:
 
 
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
+
+
+def carry_out(page: Path, *also: str) -> None:
+    """Run a page from top to bottom in the current folder: its Python, and its commands with few steps and ``also``."""
+    names: dict[str, Any] = {}
+    for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            short = re.sub(r'(steps"?[=:] ?)[0-9]+', r"\g<1>2", text)
+            exec(compile(short, page.name, "exec", dont_inherit=True), names)
+        elif language == "sh":
+            for line in text.replace("\\\n", " ").splitlines():
+                program, verb, *words = shlex.split(line)
+                assert program == "unissl"
+                extra = [*FEW_STEPS, *also] if verb == "train" and "--resume" not in words else []
+                succeed(verb, *words, *extra)
+
+
+def make_labelled_photos(place: Path) -> None:
+    """The folders and the file that the pages speak of."""
+    make_photos(place / "photos")
+    make_photos(place / "photos-test", each=2, pool=0)
+    lines = [f"{name}/{number}.png,{name}" for name in ("cat", "dog") for number in range(4)]
+    (place / "labels.csv").write_text("\n".join(["file,label", *lines]), encoding="utf-8")
 
 
 class Reached(Exception):
@@ -92,6 +126,8 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
     for place in ("unissl.runs.run", "unissl.runs.resume", "unissl.open_set.load_data"):
         monkeypatch.setattr(place, reached)
     monkeypatch.setattr("unissl.cli.machine.prepare_process", lambda: None)
+    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda channels: 1e-3)
+    make_labelled_photos(here)
     (here / "settings.toml").write_text(named_block(ROOT / "README.md", "settings.toml"), encoding="utf-8")
     with pytest.raises(Reached):
         main(shlex.split(command, comments=True)[1:])
@@ -102,7 +138,7 @@ def test_settings_and_flags_in_prose_exist(page: Path, capsys: pytest.CaptureFix
     for code in inline_code(page):
         if setting := re.fullmatch(r"(?:--set )?([a-z]+\.[a-z_]+=\S+)", code):
             build_config(parse_overrides([setting[1]]))
-    for verb in ("train", "predict", "split"):
+    for verb in ("train", "predict", "export", "split"):
         app([verb, "--help"], result_action="return_value")
     flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     assert {code.split()[0] for code in inline_code(page) if code.startswith("--")} - flags == set()
@@ -212,6 +248,55 @@ def test_the_run_folder_holds_what_the_readme_says_and_its_python_runs(here: Pat
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("### What a run folder holds")[1]
     said = {name.rstrip("/") for row in table(section.split("\n### ")[0]) for name in row[0].split(", ")}
     assert {path.name for path in (here / "runs" / "from-python").iterdir()} == said
+
+
+@needs_weights
+def test_the_tutorial_goes_through(here: Path) -> None:
+    page = ROOT / "docs" / "tutorial.md"
+    carry_out(page)
+    assert len(list((here / "photos").iterdir())) == 120
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("### What a run folder holds")[1]
+    listed, cases = section.split("\nBeside these")
+    always = {name.rstrip("/") for row in table(listed) for name in row[0].split(", ")} - {"test_predictions.parquet"}
+    at_times = {name.rstrip("/") for name in re.findall(r"`([^`]+)`", cases.split("\n\n")[0])}
+    assert {path.name for path in (here / "runs" / "photos").iterdir()} == always | at_times
+    columns = (here / "predictions.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert columns == [name for row in table(page.read_text(encoding="utf-8")) for name in row[0].split(", ")]
+    assert (here / "report.html").exists()
+
+
+@needs_weights
+def test_the_commands_of_the_page_on_settings_run(here: Path) -> None:
+    make_labelled_photos(here)
+    save_vit(here / "models" / "vit")
+    save_file(build("wrn-10-1", 2).state_dict(), here / "weights.safetensors")
+    (here / "my_networks.py").write_text(
+        "from torch import nn\n\n\n"
+        "def tiny():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n",
+        encoding="utf-8",
+    )
+    carry_out(ROOT / "docs" / "settings.md", "--no-reference", "--no-report", "--set", "train.folds=0")
+    sys.modules.pop("my_networks", None)
+    assert {path.name for path in (here / "runs").iterdir()} == {"tuned", "vit", "weights", "factory", "tuned-blocks"}
+
+
+def test_the_settings_and_recipes_of_the_page_exist() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    settings, recipes = text.split("\n## Recipes")
+    config = build_config({})
+    keys = [key for row in table(settings) for key in row[0].split(", ") if not key.startswith("--")]
+    assert [key for key in keys if not hasattr(getattr(config, key.split(".")[0]), key.split(".")[1])] == []
+    assert {row[0] for row in table(recipes)} == set(RECIPES)
+
+
+@needs_weights
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_python_of_the_api_page_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda channels: 60.0)
+    make_labelled_photos(here)
+    carry_out(ROOT / "docs" / "api.md")
+    assert (here / "digits.onnx.json").exists()
 
 
 def test_the_example_method_of_contributing_trains(example_method: str, tmp_path: Path) -> None:

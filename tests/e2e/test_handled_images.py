@@ -150,9 +150,22 @@ def test_training_on_everything_odd_and_a_batch_larger_than_the_pool(here: Path)
     assert sum(summary["pool"]["predicted"]) == 14
 
 
-def test_without_test_images_there_is_no_accuracy_and_the_summary_says_so(here: Path) -> None:
+def test_without_test_images_labels_are_left_out_by_turns(here: Path) -> None:
     make_photos(here / "photos")
     outcome = succeed("train", "--data", "photos", "--out", "run", *TRAIN_PHOTOS[5:])
+    said = " ".join(outcome.out.split())
+    assert "estimated by leaving out each of 8 labels once" in said and "the pool was worth" in said
+    summary = json.loads((here / "run" / "summary.json").read_text())
+    told = json.loads((here / "run" / "estimate.json").read_text())
+    assert summary["estimate"]["labels"] == len(told["rows"]) == 8
+    assert "accuracy" not in summary and (here / "run" / "report.html").exists()
+    again = json.loads((here / "run" / "labels-only" / "estimate.json").read_text())
+    assert again["rows"] == told["rows"] and again["truth"] == told["truth"]  # so that the gain is paired
+
+
+def test_without_test_images_there_is_no_accuracy_and_the_summary_says_so(here: Path) -> None:
+    make_photos(here / "photos")
+    outcome = succeed("train", "--data", "photos", "--out", "run", *TRAIN_PHOTOS[5:], "--set", "train.folds=0")
     assert "without test images (--test or --holdout) there is no accuracy" in outcome.out
     assert "points" not in outcome.out
     summary = json.loads((here / "run" / "summary.json").read_text())

@@ -120,12 +120,19 @@ def test_full_disk_when_data_are_flushed(here: Path, cut_off: Path, monkeypatch:
     assert snapshot(here) == before
 
 
-def test_full_disk_while_predicting(refuses: Refuses, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_while_predicting(here: Path, finished: Path) -> None:
+    """What was predicted is kept, and the same command goes on with it."""
     from PIL import Image
 
     Image.new("L", (8, 8)).save("one.png")
-    fill_disk(monkeypatch, "table.csv")
-    refuses("predict", "run", "one.png", "--out", "table.csv", says=("The disk is full at table.csv", "free some"))
+    words = ("predict", "run", "one.png", "--out", "table.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        fill_disk(patch, "table.csv")
+        outcome = call(*words)
+    assert outcome.code == 1 and outcome.err.startswith("error: The disk is full at table.csv; free some space")
+    assert (here / "table.csv.part").exists() and not (here / "table.csv").exists()
+    assert "going on after 1 of 1 files" in succeed(*words).err
+    assert (here / "table.csv").exists() and not (here / "table.csv.part").exists()
 
 
 def test_resume_without_out(refuses: Refuses) -> None:

@@ -84,6 +84,9 @@ def test_manifest(photo_run: PhotoRun) -> None:
     assert manifest.pop("method")["name"] == summary["method"] == "sage"
     assert manifest.pop("labelled_counts") == summary["labelled"]
     assert manifest.pop("pool_images") == summary["pool"]["images"]
+    assert manifest.pop("temperature") == summary["calibration"]["temperature"] == 1  # six test images are too few
+    levels = manifest.pop("look")
+    assert 0.5 <= levels["confidence"] <= 0.95 and 0.5 <= levels["outlier"] <= 1
     assert manifest == {
         "format": "unissl-model-1",
         "net": "small",
@@ -132,12 +135,13 @@ def test_predict_files_and_folders(photo_run: PhotoRun, workshop: Path, here: Pa
     picture(90, seed=3).save(here / "more" / "new.png")
     (here / "more" / "bad.png").write_text("hello")
     outcome = succeed("predict", photo_run[0], pool, "more", pool / "0.png", "--out", "table.csv")
-    assert outcome.out == ""
+    assert outcome.out.startswith("9 files in table.csv; look at: ")
     assert outcome.err == "skipped more/bad.png: not an image that Pillow can read\n"
     with (here / "table.csv").open(newline="") as handle:
         lines = list(csv.DictReader(handle))
     assert [line["file"] for line in lines] == [
         *(str(pool / f"{i}.png") for i in range(6)),
+        "more/bad.png",
         "more/new.png",
         str(pool / "0.png"),
     ]
@@ -225,11 +229,11 @@ def test_the_number_of_threads_can_be_tuned(here: Path, monkeypatch: pytest.Monk
     """All threads, half of them and one are tried; the fastest is used, recorded, and kept by a resumed run."""
     import torch
 
-    import unissl.runs
+    import unissl.settle
 
     before = torch.get_num_threads()
     seconds = {4: 3.0, 2: 1.0, 1: 2.0}
-    monkeypatch.setattr(unissl.runs, "seconds_per_call", lambda call: seconds[torch.get_num_threads()])
+    monkeypatch.setattr(unissl.settle, "seconds_per_call", lambda call: seconds[torch.get_num_threads()])
     try:
         succeed(*TRAIN_DIGITS, "--threads", "4", "--set", "machine.tune_threads=true", "--out", "run")
         assert torch.get_num_threads() == 2

@@ -32,7 +32,14 @@ SETTINGS = [
     "batch.labelled=8",
     "batch.unlabelled=16",
 ]
-COMPARED = ("config.toml", "split.json", "model.safetensors", "manifest.json", "predictions.parquet")
+COMPARED = (
+    "config.toml",
+    "split.json",
+    "model.safetensors",
+    "manifest.json",
+    "predictions.parquet",
+    "test_predictions.parquet",
+)
 
 
 @dataclass

@@ -24,7 +24,7 @@ def sentence(tree: dict[str, object]) -> str:
     ("tree", "key", "meant"),
     [
         ({"sed": 1}, "sed", "seed"),
-        ({"optim": {"learning_rat": 1}}, "optim.learning_rat", "Known: ema, lr, momentum"),
+        ({"optim": {"learning_rat": 1}}, "optim.learning_rat", "Known: backbone_lr, ema, lr, momentum"),
         ({"optim": {"momentun": 0.5}}, "optim.momentun", "Did you mean 'momentum'?"),
         ({"batch": {"labeled": 4}}, "batch.labeled", "Did you mean 'labelled'?"),
         ({"method": {"step": 3}}, "method.step", "Did you mean 'steps'?"),

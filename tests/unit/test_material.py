@@ -13,6 +13,7 @@ import pytest
 import torch
 from method_cases import OPTIM, make_split
 
+from unissl.assembly import assemble
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
@@ -29,7 +30,8 @@ from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.nets.small import SmallNet
 from unissl.record import RunFolder
 from unissl.run_config import RunConfig, build_config, fit_to_data
-from unissl.runs import Run, assemble, begin, carry_out, resume, settle_steps, split_of
+from unissl.runs import Run, begin, carry_out, resume, split_of
+from unissl.settle import settle_steps
 from unissl.train.learner import Learner
 from unissl.train.optim import build_optimizer
 from unissl.train.trainer import step_at

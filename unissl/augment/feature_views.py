@@ -3,7 +3,8 @@
 A row holds one vector or several: the first is that of the clean image, the others are those of augmented copies, made
 once by a frozen backbone and stored. A strong view is one of the copies, drawn at random, of whose entries a share is
 dropped and the rest scaled up, so that the mean stays; where there are no copies it is the clean vector, dropped
-likewise. Every other view is the clean vector: a flip or a crop of it does not exist.
+likewise. Every other view is the clean vector, a share of which labelled images may lack too: a flip or a crop of it
+does not exist.
 """
 
 from __future__ import annotations
@@ -58,13 +59,16 @@ class FeatureViews:
     ) -> Tensor:
         """One view of each row, float (n, D). Equal arguments give equal numbers."""
         check_view_name(view)
-        if not view.startswith("strong"):
+        strong = view.startswith("strong")
+        labelled = stream == "labelled" and view != "none"
+        dropout = self.config.dropout if strong else self.config.label_dropout * labelled
+        if not strong and not dropout:
             return self._vectors(rows, np.zeros_like(rows))
         first, end = (0, len(rows)) if positions is None else (positions.start or 0, positions.stop)
         if end - first != len(rows):
             raise ValueError("positions must name one place in the global batch per row")
         draws = uniform_table(seed, step, stream, view, end, 1 + self.features.shape[2])[first:]
-        copies, dropout = self.features.shape[1] - 1, self.config.dropout
+        copies = self.features.shape[1] - 1 if strong else 0
         which = (1 + draws[:, 0] * copies).to(torch.int64).numpy() if copies else np.zeros_like(rows)
         keep = (draws[:, 1:] >= dropout).to(self.device)
         return self._vectors(rows, which) * keep / (1 - dropout)

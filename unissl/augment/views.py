@@ -44,6 +44,9 @@ class AugmentConfig(Settings):
     """Largest side of the grey square in strong views, as a share of the width; 0 is off."""
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """For vectors: share of the entries that a strong view lacks."""
+    label_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """For vectors: share of the entries that the weak view of a labelled image lacks. There are few of these, and
+    without it a network soon knows them by heart."""
     copies: int = Field(default=3, ge=0)
     """For vectors of a frozen network: strongly augmented copies of each image that are stored beside it."""
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
+from unissl.assembly import assemble
 from unissl.batches import Batches, Joined
 from unissl.bench.cases import StepCase, config_of, synthetic
 from unissl.record import RunFolder
 from unissl.run_config import RunConfig
-from unissl.runs import assemble, begin, carry_out
+from unissl.runs import begin, carry_out
 from unissl.train.checkpoint import TrainState
 from unissl.types import Batch
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unissl.cli.options import DataOptions, Overrides, given, said
 
@@ -26,6 +27,7 @@ def train(
     set_: Overrides = (),
     resume: bool = False,
     reference: bool = True,
+    report: bool | None = None,
     quiet: bool = False,
 ) -> None:
     """Train a classifier and write a run folder.
@@ -39,7 +41,7 @@ def train(
     method
         sage, fixmatch, labels-only, ... (see `unissl methods`).
     recipe
-        Starting point of the settings: paper, short or digits; by default what suits the data.
+        Starting point of the settings: paper, short, photos or digits; by default what suits the data.
     config
         TOML file with differences from the recipe.
     out
@@ -47,7 +49,7 @@ def train(
     steps
         Training steps.
     minutes
-        Time budget, turned into steps before the start.
+        Time for everything, labels-only and the report included; turned into steps before the start.
     net
         Network, e.g. wrn-28-2.
     device
@@ -60,6 +62,8 @@ def train(
         Continue the run in --out, bit for bit.
     reference
         Also train labels-only, in OUT/labels-only.
+    report
+        Write OUT/report.html at the end; by default for images of your own.
     quiet
         Say nothing until the end.
     """
@@ -68,13 +72,14 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
-    from unissl.methods.registry import get_method
     from unissl.recipes import with_recipe
     from unissl.record import RunFolder
+    from unissl.results import OWN_DATA
     from unissl.run_config import build_config
     from unissl.runs import resume as resume_run
     from unissl.runs import run as start_run
 
+    reasons: tuple[str, ...] = ()
     if resume:
         from unissl.errors import UserError
 
@@ -85,12 +90,27 @@ def train(
         reference = reference and not (RunFolder(out).finished and not RunFolder(out / "labels-only").holds_run)
         finished = resume_run(out, tree, quiet=quiet)
     else:
+        if recipe is None:
+            from unissl.advice import with_advice
+
+            tree, recipe, reasons = with_advice(tree)
         settings = build_config(with_recipe(tree, recipe))
-        finished = start_run(settings, out, quiet=quiet)
+        for reason in () if quiet else reasons:
+            print(reason, flush=True)
+        compared = reference and has_reference(settings.method.name)
+        finished = start_run(settings, out, quiet=quiet, reference=compared)
     show(finished)
-    learns_from_truth = "pool labels" in get_method(finished.config.method.name).needs
-    if reference and finished.config.method.name != "labels-only" and not learns_from_truth:
+    if reference and has_reference(finished.config.method.name):
         show_gain(finished, train_reference(finished, quiet))
+    if report or (report is None and finished.config.data.name in OWN_DATA):
+        show_report(finished)
+
+
+def has_reference(method: str) -> bool:
+    """Whether labels-only says something about a method: one that learns from a pool without its labels."""
+    from unissl.methods.registry import get_method
+
+    return method != "labels-only" and "pool labels" not in get_method(method).needs
 
 
 def merge_flags(
@@ -116,16 +136,15 @@ def merge_flags(
 
 def train_reference(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
-    from unissl.config import merge, to_tree
+    from unissl.config import to_tree
     from unissl.record import RunFolder
-    from unissl.run_config import build_config
+    from unissl.run_config import reference_config
     from unissl.runs import resume, run
 
     folder = RunFolder(finished.folder.path / "labels-only")
     if folder.holds_run:
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
-    tree = {key: value for key, value in to_tree(finished.config).items() if key != "method"}
-    return run(build_config(merge(tree, {"method": {"name": "labels-only"}})), folder.path, quiet=quiet)
+    return run(reference_config(finished.config), folder.path, quiet=quiet)
 
 
 def show(finished: Run) -> None:
@@ -143,6 +162,12 @@ def show(finished: Run) -> None:
                 f"{summary['unknowns']} test images are of none of the classes; the outlier score finds them with "
                 f"AUROC {summary['auroc']:.4f}"
             )
+    elif "estimate" in summary:
+        found = summary["estimate"]
+        console.print(
+            f"{summary['method']}: accuracy {found['accuracy']:.3f} ({found['low']:.3f} to {found['high']:.3f}), "
+            f"estimated by leaving out each of {found['labels']} labels once; test images (--test) would tell more"
+        )
     else:
         console.print(f"{summary['method']}: trained; without test images (--test or --holdout) there is no accuracy")
     if summary["skipped"]:
@@ -156,7 +181,22 @@ def show(finished: Run) -> None:
 
 
 def show_gain(finished: Run, reference: Run) -> None:
-    if "accuracy" not in finished.summary:
-        return
-    ours, floor = finished.summary["accuracy"]["last"], reference.summary["accuracy"]["last"]
-    print(f"labels-only: accuracy {floor:.4f}; the pool was worth {100 * (ours - floor):+.1f} points")
+    """The same figure of both runs, and the difference."""
+    ours, floor = (_headline(run.summary) for run in (finished, reference))
+    if ours is not None and floor is not None:
+        print(f"labels-only: accuracy {floor:.4f}; the pool was worth {100 * (ours - floor):+.1f} points")
+
+
+def _headline(summary: Mapping[str, Any]) -> float | None:
+    if "accuracy" in summary:
+        return float(summary["accuracy"]["last"])
+    return float(summary["estimate"]["accuracy"]) if "estimate" in summary else None
+
+
+def show_report(finished: Run) -> None:
+    from unissl.open_set import load_data
+    from unissl.report.html import write_report
+
+    dataset = load_data(finished.config.data, finished.config.split)
+    written = write_report(finished.folder, dataset=dataset)
+    print(f"report: {written.path}")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ def parquet_test_table(place: Path, class_names: tuple[str, ...], size: int, cha
     """Labelled images of the given classes."""
     parts = _parts(place)
     return _table(_entry(_Part(parts.test or parts.train, None, class_names), size, channels))
+
+
+def first_images(place: Path, count: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+    """The labels of the training part, and the bytes of the images at its front."""
+    columns = [_Columns.of(path) for path in _parts(place).train]
+    if not columns:
+        return np.zeros(0, dtype=np.int64), []
+    return np.concatenate([column.labels() for column in columns]), list(islice(columns[0].images(), count))
 
 
 def find_parquet(place: Path) -> Parts | None:

@@ -44,15 +44,33 @@ class Progress:
                 self._bar = self._open_bar()
         elif now - self._last_line > LINE_EVERY:
             self._last_line = now
-            left = (self.total - self.done) * (now - self._started) / self.done
-            print(f"{self.what}: {self.done} of {self.total}, {left:.0f} s left", file=sys.stderr, flush=True)
+            rate = self.done / (now - self._started)
+            left = (self.total - self.done) / rate
+            line = f"{self.what}: {self.done} of {self.total}, {rate:.{_digits(rate)}f} images/s, {left:.0f} s left"
+            print(line, file=sys.stderr, flush=True)
 
     def _open_bar(self) -> tuple[RichProgress, TaskID]:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
+        from rich.text import Text
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        class RateColumn(ProgressColumn):
+            """Images per second, once some have been finished before its eyes."""
+
+            def render(self, task: Task) -> Text:
+                rate = task.finished_speed or task.speed
+                return Text("" if rate is None else f"{rate:.{_digits(rate)}f} images/s")
+
+        columns = (
+            TextColumn("{task.description}"),
+            *(BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn()),
+        )
         bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
         bar.start()
         return bar, bar.add_task(self.what, total=self.total, completed=self.done)
+
+
+def _digits(rate: float) -> int:
+    """Digits after the point: a slow rate needs one."""
+    return 0 if rate >= 10 else 1

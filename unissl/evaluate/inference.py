@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from safetensors import SafetensorError
@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from unissl.errors import UserError
+from unissl.evaluate.doubt import Doubt
 from unissl.evaluate.predict import Predictions, predict_images
 from unissl.features import BATCH, BehindFront, Front
 from unissl.methods.base import fit_network
@@ -18,7 +19,7 @@ from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
 from unissl.nets.feature_net import FeatureNet
 from unissl.record import RunFolder, read_json, write_json, write_tensors
-from unissl.types import DataInfo
+from unissl.types import DataInfo, Outputs, Prediction
 
 FORMAT = "unissl-model-1"
 
@@ -35,10 +36,34 @@ class Model:
     std: tuple[float, ...]
     batch: int = 256
     """Images that are taken at once, unless the caller says otherwise."""
+    doubt: Doubt = field(default_factory=Doubt)
+    """Which predictions a person should look at."""
 
     def predict(self, images: Any, batch_size: int | None = None) -> Predictions:
         """Class probabilities and outlier scores of uint8 images (n, h, w, channels)."""
         return predict_images(self.module, images, self.mean, self.std, batch_size=batch_size or self.batch)
+
+
+class Tempered(nn.Module):
+    """A module whose logits are divided by a temperature, so that its probabilities are calibrated. Its outlier score
+    is that of the module itself (see :meth:`unissl.evaluate.predict.Predictions.at_temperature`)."""
+
+    def __init__(self, module: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.module = module
+        self.temperature = temperature
+
+    def forward(self, x: Tensor) -> Prediction:
+        said: Outputs | Prediction = self.module(x)
+        features = said.feat if isinstance(said, Outputs) else said.features
+        return Prediction(said.logits / self.temperature, features, outlier_score(said))
+
+
+def outlier_score(said: Outputs | Prediction) -> Tensor:
+    """That of the detector (n,), or one minus the confidence."""
+    if isinstance(said, Prediction) and said.outlier is not None:
+        return said.outlier
+    return 1 - said.logits.softmax(-1).amax(-1)
 
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
@@ -51,12 +76,12 @@ def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     num_classes = len(manifest["class_names"])
     method_class = get_method(manifest["method"]["name"])
     if is_frozen(manifest):
-        front = Front.empty(manifest["net"], manifest["channels"])
+        front = Front.empty(manifest["net"], manifest["channels"], manifest.get("backbone"))
         net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
         shape: tuple[int, ...] = (front.net.feat_dim,)
     else:
         front = None
-        net = build(manifest["net"], num_classes, manifest["channels"])
+        net = build(manifest["net"], num_classes, manifest["channels"], recipe=manifest.get("backbone"))
         shape = (manifest["channels"], manifest["height"], manifest["width"])
     fit_network(net, method_class)
     counts = tuple(manifest["labelled_counts"])
@@ -84,6 +109,9 @@ def load_model(folder: RunFolder) -> Model:
         module.load_state_dict(load_file(folder.model), strict=True)
     except (SafetensorError, RuntimeError):
         raise UserError(f"{folder.model} is damaged or does not fit its manifest; train again.") from None
+    temperature = manifest.get("temperature", 1.0)
+    if temperature != 1.0:
+        module = Tempered(module, temperature)
     return Model(
         channels_last(module.eval()),
         tuple(manifest["class_names"]),
@@ -92,4 +120,5 @@ def load_model(folder: RunFolder) -> Model:
         tuple(manifest["mean"]),
         tuple(manifest["std"]),
         BATCH if is_frozen(manifest) else Model.batch,
+        Doubt.from_manifest(manifest),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,11 @@ from torch import Tensor
 
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.batches import Views
+from unissl.evaluate.calibration import tempered
 from unissl.types import Outputs, Prediction
+
+if TYPE_CHECKING:
+    from unissl.batches import Views
 
 Probabilities = npt.NDArray[np.float32]
 
@@ -44,6 +48,13 @@ class Predictions:
     def outlier(self) -> Probabilities:
         """How much each image looks like none of the classes: by the method's detector, or one minus the confidence."""
         return 1 - self.confidence if self.detected is None else self.detected
+
+    def at_temperature(self, temperature: float) -> Predictions:
+        """The same logits at another temperature. The outlier score stays as it is: a temperature that was fitted on
+        images of the classes knows nothing about others."""
+        if temperature == 1.0:
+            return self
+        return Predictions(tempered(self.probs, temperature).astype(np.float32), self.outlier)
 
 
 def predict_rows(

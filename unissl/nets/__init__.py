@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from typing import Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
 from torch import nn
 
 from unissl.config import Settings
-from unissl.errors import UserError, did_you_mean
+from unissl.errors import UserError
 from unissl.nets.base import Network
-from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite
+from unissl.nets.efficientnet_lite import EfficientNetLite
+from unissl.nets.foreign import ForeignNet, load, parse
+from unissl.nets.own import fresh, known
 from unissl.nets.pretrained import WEIGHTS, load_pretrained
-from unissl.nets.resnet import LAYOUTS, ResNet
-from unissl.nets.small import SmallNet
-from unissl.nets.wrn import WideResNet
 
 __all__ = ["NetConfig", "Network", "build", "channels_last", "known"]
 
@@ -28,7 +27,8 @@ class NetConfig(Settings):
 
     name: str = "wrn-28-2"
     """wrn-<depth>-<width>, resnet-18, resnet-50 (each also with -cifar for small images), small, or, for photos,
-    efficientnet-lite0, -lite1 or -lite2."""
+    efficientnet-lite0, -lite1 or -lite2. Pretrained ones from elsewhere: transformers:FOLDER, NAME@FILE.safetensors,
+    package.module:factory, timm:NAME."""
 
     bn_momentum: float = Field(default=0.001, gt=0.0, le=1.0)
     """Weight of one batch in BatchNorm's running statistics; short runs need more, about 0.01 to 0.1."""
@@ -36,71 +36,70 @@ class NetConfig(Settings):
     frozen: bool = False
     """Keep the pretrained network as it is and train a small one on its vectors, which are made once: minutes."""
 
+    pretrained: bool = False
+    """Train the network itself, from its pretrained weights on, at optim.backbone_lr times the rate: hours on a CPU."""
+
+    train_blocks: int | None = Field(default=None, ge=0)
+    """With net.pretrained: train only the last so many parts of the network and its classifier; the others stay."""
+
     @model_validator(mode="after")
-    def _frozen_weights_exist(self) -> Self:
-        if self.frozen and self.name not in WEIGHTS:
-            raise ValueError(
-                f"there are no pretrained weights to freeze for {self.name!r}; "
-                f"set net.name to {', '.join(WEIGHTS)}, or leave out net.frozen"
-            )
+    def _pretrained_weights_exist(self) -> Self:
+        try:
+            foreign = parse(self.name) is not None
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        if self.frozen and self.pretrained:
+            raise ValueError("net.frozen keeps the pretrained network as it is; leave out net.pretrained to do so")
+        if self.train_blocks is not None and not self.pretrained:
+            raise ValueError("net.train_blocks is about training a pretrained network; set net.pretrained too")
+        if self.pretrained and not foreign and self.name not in WEIGHTS:
+            raise ValueError(_no_weights("start from", self.name, "net.pretrained"))
+        if self.frozen and not foreign and self.name not in WEIGHTS:
+            raise ValueError(_no_weights("freeze", self.name, "net.frozen"))
+        if foreign and not (self.frozen or self.pretrained):
+            raise ValueError(f"{self.name!r} is a pretrained network; set net.frozen or net.pretrained to true")
         return self
 
 
-def known() -> list[str]:
-    """Names that :func:`build` takes; of the wide residual networks a few, since depth and width are free."""
-    resnets = [f"resnet-{depth}{stem}" for depth in LAYOUTS for stem in ("", "-cifar")]
-    return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *SCALES]
+def _no_weights(purpose: str, name: str, setting: str) -> str:
+    return (
+        f"there are no pretrained weights to {purpose} for {name!r}; "
+        f"set net.name to {', '.join(WEIGHTS)}, or leave out {setting}"
+    )
 
 
 def build(
-    name: str, num_classes: int, in_channels: int = 3, *, bn_momentum: float = 0.001, pretrained: bool = False
+    name: str,
+    num_classes: int,
+    in_channels: int = 3,
+    *,
+    bn_momentum: float = 0.001,
+    pretrained: bool = False,
+    recipe: Mapping[str, Any] | None = None,
 ) -> Network:
     """A freshly initialised network; the weights are drawn from torch's global generator.
 
     With ``pretrained``, all but the classifier are then those of :mod:`unissl.nets.pretrained`, which also says what
-    images they expect.
+    images they expect. A network from elsewhere (:mod:`unissl.nets.foreign`) always comes with its weights, unless the
+    ``recipe`` of one that was trained says its shape.
 
     Example:
         >>> build("wrn-28-2", num_classes=10).feat_dim
         128
     """
+    if parse(name) is not None:
+        return ForeignNet(load(name, recipe), num_classes, in_channels)
     if pretrained and name not in WEIGHTS:
         raise UserError(
             f"There are no pretrained weights for {name!r}; use {', '.join(WEIGHTS)}, or train from scratch."
         )
-    if name in SCALES:
-        lite = EfficientNetLite(name, num_classes, in_channels, bn_momentum)
-        if pretrained:
-            load_pretrained(lite, name)
-        return lite
-    if name == "small":
-        return SmallNet(num_classes, in_channels, bn_momentum)
-    if wrn := re.fullmatch(r"wrn-([0-9]+)-([0-9]+)", name):
-        depth, width = int(wrn[1]), int(wrn[2])
-        _check_wrn(name, depth, width)
-        return WideResNet(depth, width, num_classes, in_channels, bn_momentum)
-    resnet = re.fullmatch(r"resnet-([0-9]+)(-cifar)?", name)
-    if resnet and int(resnet[1]) in LAYOUTS:
-        return ResNet(int(resnet[1]), num_classes, in_channels, bn_momentum, small_images=resnet[2] is not None)
-    raise UserError(
-        f"Unknown network {name!r}.{did_you_mean(name, known())} "
-        "Any wide residual network is written wrn-<depth>-<width>, for example 'wrn-28-2'."
-    )
+    net = fresh(name, num_classes, in_channels, bn_momentum)
+    if pretrained:
+        assert isinstance(net, EfficientNetLite)
+        load_pretrained(net, name)
+    return net
 
 
 def channels_last(module: M) -> M:
     """Keep convolution weights in the memory order that suits images stored pixel by pixel; faster on every device."""
     return module.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
-
-
-def _check_wrn(name: str, depth: int, width: int) -> None:
-    if width < 1:
-        raise UserError(f"Network {name!r}: the width must be at least 1, for example 'wrn-{max(depth, 10)}-1'.")
-    if depth < 10:
-        raise UserError(f"Network {name!r}: the depth must be 6n + 4; the nearest is 'wrn-10-{width}'.")
-    below = depth - (depth - 4) % 6
-    if depth != below:
-        raise UserError(
-            f"Network {name!r}: the depth must be 6n + 4; the nearest are 'wrn-{below}-{width}' "
-            f"and 'wrn-{below + 6}-{width}'."
-        )

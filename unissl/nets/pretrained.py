@@ -64,6 +64,11 @@ WEIGHTS = {
 }
 
 
+def installed(name: str) -> bool:
+    """Whether the package that holds the weights is here; it is not opened."""
+    return importlib.util.find_spec(WEIGHTS[name].package) is not None
+
+
 def load_pretrained(net: EfficientNetLite, name: str) -> None:
     """Overwrite all of ``net`` but its classifier, which stays as drawn, since its classes are not ImageNet's."""
     state = imagenet_state(name)

@@ -1,15 +1,12 @@
-"""Pictures of a run, drawn from its summary, metrics and predictions."""
+"""Pictures of a run's answers: the pool, mistakes, reliability, the map."""
 
 from __future__ import annotations
 
-import io
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import category
-from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -20,82 +17,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from unissl.report.findings import Bin
+from unissl.evaluate.calibration import Bin
 
 BLUE, ORANGE, GREY = "#2a6f97", "#e07a3f", "#8b949e"
 CELL = "#2a6f98"
 """Cells that carry numbers: the same in light and dark, so that white on them stays legible."""
-THEMED = {"#000000": "currentColor", BLUE: f"var(--blue, {BLUE})", ORANGE: f"var(--orange, {ORANGE})"}
-"""Colours that a page may change, so that pictures fit light and dark."""
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a6fd1", "#9a8f00")
 """Eight colours that colour-blind eyes can tell apart (after Okabe and Ito)."""
 SHAPES = ("o", "^")
 PANEL = (4.5, 2.9)
 """Inches: text stays legible when a picture is made as narrow as a phone."""
 MOST_CELLS, MOST_BARS, MOST_HUES = 20, 30, 12
-Metrics = Sequence[Mapping[str, Any]]
-
-
-def draw_all(folder: Path, summary: Mapping[str, Any], metrics: Metrics) -> list[Path]:
-    """Every picture the run has data for, as SVG and PNG."""
-    folder.mkdir(exist_ok=True)
-    figures = {"learning_curves": learning_curves(metrics)}
-    if "pool" in summary:
-        figures["pseudo_labels"] = pseudo_label_histogram(summary)
-    if "confusion_matrix" in summary:
-        figures["confusion_matrix"] = confusion(summary)
-    return [path for name, figure in figures.items() for path in save(figure, folder / name)]
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write a picture as ``path``.svg and ``path``.png; the same picture gives the same bytes."""
     written = [path.with_suffix(".svg"), path.with_suffix(".png")]
-    with matplotlib.rc_context({"svg.hashsalt": "unissl"}), _rare_letters_allowed():
+    with matplotlib.rc_context({"svg.hashsalt": "unissl"}), rare_letters_allowed():
         figure.savefig(written[0], metadata={"Date": None})
         figure.savefig(written[1], dpi=120)
     return written
 
 
-def inline_svg(figure: Figure, name: str, alt: str) -> str:
-    """A picture to stand inside a page: text as text, the page's colours, and no id that another picture has."""
-    memory = io.StringIO()
-    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}), _rare_letters_allowed():
-        figure.savefig(memory, format="svg", transparent=True, metadata=nothing)
-    root = ElementTree.fromstring(memory.getvalue())
-    root.remove(root[0])  # a style that would apply to the whole page
-    elements = list(root.iter())
-    used = {value[1:] for e in elements for key, value in e.items() if key.endswith("href")}
-    used |= {e.attrib["clip-path"][5:-1] for e in elements if "clip-path" in e.attrib}
-    for element in elements:
-        element.tag = element.tag.rpartition("}")[2]
-        values = {key.rpartition("}")[2]: value for key, value in element.items()}
-        if values.get("id") not in used:
-            values.pop("id", None)
-        element.attrib = {key: _for_page(key, value, name) for key, value in values.items()}
-    for key in ("width", "height", "version"):
-        del root.attrib[key]
-    root.attrib |= {"class": "chart", "role": "img", "aria-label": alt}
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _for_page(key: str, value: str, name: str) -> str:
-    """An attribute with its ids made the picture's own, and its style without fonts and fixed colours."""
-    if key in ("id", "href", "clip-path"):
-        return re.sub(r"^(#|url\(#)?", rf"\g<1>{name}-", value)
-    if key == "style":
-        value = re.sub(r"font-family:[^;]*;\s*", "", value)
-        for colour, themed in THEMED.items():
-            value = value.replace(colour, themed)
-    return value
-
-
-def _rare_letters_allowed() -> warnings.catch_warnings[None]:
+def rare_letters_allowed() -> warnings.catch_warnings[None]:
     """Letters that matplotlib's font lacks are measured roughly; in a page the reader's own font shows them."""
     return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)
     for ax in axes[0]:
@@ -105,14 +54,14 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list
 
 def pseudo_label_histogram(summary: Mapping[str, Any]) -> Figure:
     """Predicted classes of the pool; right and wrong ones stacked, with the truth as a line, where it is known."""
-    figure, (ax,) = _figure(max(5.0, 0.45 * len(summary["class_names"]) + 2), 3.6)
+    figure, (ax,) = new_figure(max(5.0, 0.45 * len(summary["class_names"]) + 2), 3.6)
     _draw_pool(ax, summary["pool"], summary["class_names"])
     return figure
 
 
 def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Test accuracy of several methods, and what the last one makes of the pool."""
-    figure, (left, right) = _figure(10, 3.6, columns=2)
+    figure, (left, right) = new_figure(10, 3.6, columns=2)
     accuracies = [summary["accuracy"]["last"] for summary in summaries.values()]
     bars = left.barh(list(summaries), accuracies, color=[BLUE] * (len(summaries) - 1) + [ORANGE])
     left.bar_label(bars, [f" {accuracy:.1%}" for accuracy in accuracies])
@@ -144,7 +93,7 @@ def _draw_pool(ax: Axes, pool: Mapping[str, Any], names: Sequence[str]) -> None:
 def class_mix(pool: Mapping[str, Any], names: Sequence[str]) -> Figure:
     """The largest predicted classes of the pool as bars beside their names; right and wrong where that is known."""
     shown = np.argsort(-np.array(pool["predicted"]), kind="stable")[:MOST_BARS]
-    figure, (ax,) = _figure(PANEL[0], 0.8 + 0.24 * len(shown))
+    figure, (ax,) = new_figure(PANEL[0], 0.8 + 0.24 * len(shown))
     y, counts = np.arange(len(shown)), np.array(pool["predicted"])[shown]
     if pool["truth_known"]:
         right = np.array(pool["true_positives"])[shown]
@@ -163,79 +112,12 @@ def class_mix(pool: Mapping[str, Any], names: Sequence[str]) -> Figure:
     return figure
 
 
-def learning_curves(metrics: Metrics) -> Figure:
-    """Accuracy after every epoch, loss terms, and the share of pseudo-labels in use."""
-    figure, (left, middle, right) = _figure(11, 3.2, columns=3)
-    _draw_accuracy(left, metrics, "", BLUE)
-    left.set_title("Test accuracy (averaged weights)")
-    _draw_losses(middle, metrics)
-    middle.set_title("Loss terms")
-    if _selected(metrics):
-        _draw_selected(right, metrics)
-        right.set_title("Share of pseudo-labels in use")
-    else:
-        right.set_axis_off()
-    return figure
-
-
-def accuracy_curves(runs: Mapping[str, Metrics]) -> Figure:
-    """Test accuracy over the training of a run and of one beside it."""
-    figure, (ax,) = _figure(*PANEL)
-    for (name, metrics), colour in zip(runs.items(), (BLUE, GREY), strict=False):
-        _draw_accuracy(ax, metrics, name, colour)
-    if len(runs) > 1:
-        ax.legend(frameon=False, loc="lower right")
-    return figure
-
-
-def loss_curves(metrics: Metrics) -> Figure:
-    figure, (ax,) = _figure(*PANEL)
-    _draw_losses(ax, metrics)
-    return figure
-
-
-def selected_curve(metrics: Metrics) -> Figure | None:
-    """Share of pseudo-labels in use, for methods that have such a thing."""
-    if not _selected(metrics):
-        return None
-    figure, (ax,) = _figure(*PANEL)
-    _draw_selected(ax, metrics)
-    return figure
-
-
-def _draw_accuracy(ax: Axes, metrics: Metrics, name: str, colour: str) -> None:
-    evaluations = [line for line in metrics if line["kind"] == "eval" and "accuracy" in line]
-    ax.plot([e["step"] for e in evaluations], [e["accuracy"] for e in evaluations], color=colour, label=name)
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("step")
-
-
-def _draw_losses(ax: Axes, metrics: Metrics) -> None:
-    steps = [line for line in metrics if line["kind"] == "train"]
-    for name, hue in zip(steps[-1]["loss"] if steps else (), HUES, strict=False):
-        ax.plot([s["step"] for s in steps], [s["loss"][name] for s in steps], label=name, linewidth=1, color=hue)
-    if steps:
-        ax.legend(frameon=False)
-    ax.set_xlabel("step")
-
-
-def _selected(metrics: Metrics) -> list[tuple[int, float]]:
-    steps = [line for line in metrics if line["kind"] == "train"]
-    return [(s["step"], s["logs"]["selected"]) for s in steps if "selected" in s["logs"]]
-
-
-def _draw_selected(ax: Axes, metrics: Metrics) -> None:
-    ax.plot(*zip(*_selected(metrics), strict=True), color=ORANGE, linewidth=1)
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("step")
-
-
 def confusion(summary: Mapping[str, Any], title: bool = True) -> Figure:
     """Confusion matrix, each row as shares of its true class; of many classes those with the most mistakes."""
     matrix, names = condense(np.array(summary["confusion_matrix"]), summary["class_names"])
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     side = max(3.6, 0.34 * len(names) + 1.1)
-    figure, (ax,) = _figure(max(side, PANEL[0]), side)
+    figure, (ax,) = new_figure(max(side, PANEL[0]), side)
     for row, column in np.ndindex(*matrix.shape):
         if matrix[row, column]:
             share = shares[row, column]
@@ -267,7 +149,7 @@ def condense(matrix: npt.NDArray[np.int64], names: Sequence[str]) -> tuple[npt.N
 
 def reliability_diagram(bins: Sequence[Bin]) -> Figure:
     """How often the model is right when it is so and so sure; on the diagonal its word is as good as its result."""
-    figure, (ax,) = _figure(*PANEL)
+    figure, (ax,) = new_figure(*PANEL)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
     sizes = 20 + 180 * np.array([b.images for b in bins]) / max(b.images for b in bins)
     ax.plot([b.confidence for b in bins], [b.accuracy for b in bins], color=BLUE, linewidth=1)
@@ -285,7 +167,7 @@ def feature_map(
     ranked = [int(c) for c in np.argsort(-counts, kind="stable") if counts[c]]
     named = sorted(ranked[:MOST_HUES]) if len(ranked) <= MOST_HUES else sorted(ranked[: MOST_HUES - 1])
     rest = ~np.isin(classes, named)
-    figure, (ax,) = _figure(PANEL[0], 4.3)
+    figure, (ax,) = new_figure(PANEL[0], 4.3)
     handles, labels = [], []
     if rest.any():
         ax.scatter(points[rest, 0], points[rest, 1], s=7, color=GREY, alpha=0.5, linewidths=0)
@@ -314,6 +196,8 @@ def _name_classes(ax: Axes, names: Sequence[str]) -> None:
 
 def printable(text: str) -> str:
     """Text without what a page cannot hold: control characters, the odd bytes of file names, what is no letter yet."""
+    if text.isascii() and text.isprintable():  # as images are, which would take seconds letter by letter
+        return text
     return "".join("\ufffd" if category(c) in ("Cc", "Cs", "Cn") and c not in "\n\t" else c for c in text)
 
 

@@ -14,7 +14,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from unissl.data import read_images
-from unissl.report.findings import CLEARLY, NONE_OF_THESE, percent
+from unissl.report.label_doubts import CLEARLY
+from unissl.report.outsiders import Outsiders
+from unissl.report.words import percent
 from unissl.types import ImageTable
 
 Floats = npt.NDArray[np.float32]
@@ -24,12 +26,16 @@ Pool = Mapping[str, npt.NDArray[Any]]
 
 PER_CLASS, MOST_CLASSES = 4, 20
 """Surest and least sure images of a class; classes that are shown."""
-MOST_DOUBTS, MOST_OUTLIERS, LEAST_OUTLIERS = 24, 48, 12
+MOST_DOUBTS, MOST_STRANGE, LEAST_STRANGE = 24, 48, 12
+MOST_TINY = 1_000
+"""Further strange images, shown without words."""
 SIDE = 112
 """Pixels of a thumbnail that is made from a file."""
+TINY = 52
+"""Pixels of a thumbnail that is one of many."""
 SMALL = 48
 """Images below this side are kept as they are, without loss; larger ones become JPEG."""
-QUALITY = 78
+QUALITY, TINY_QUALITY = 78, 60
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,13 @@ class Album:
             for row, caption in zip(rows, captions, strict=True)
         ]
 
+    def tiny(self, rows: Sequence[int], spoken: Sequence[str]) -> list[Picture]:
+        """Small pictures from the table, to be seen by the hundred."""
+        return [
+            Picture(data_uri(self.table.images[row], TINY, TINY_QUALITY), f"{self.name(row)}: {words}", "")
+            for row, words in zip(rows, spoken, strict=True)
+        ]
+
     @property
     def is_coarse(self) -> bool:
         """Whether the pictures are so small that a browser should show their pixels and not blur them."""
@@ -84,15 +97,15 @@ class Album:
         return {paths[path]: image for path, image in zip(kept, pixels, strict=True)}
 
 
-def data_uri(pixels: npt.NDArray[np.uint8]) -> str:
-    """An image (h, w, channels) as text that a page can hold."""
+def data_uri(pixels: npt.NDArray[np.uint8], side: int = SIDE, quality: int | None = None) -> str:
+    """An image (h, w, channels) as text that a page can hold; small ones without loss unless a quality is named."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else np.ascontiguousarray(pixels[..., :3]))
-    if max(height, width) > SIDE:
-        image.thumbnail((SIDE, SIDE))
-    kind = "png" if max(height, width) < SMALL else "jpeg"
+    if max(height, width) > side:
+        image.thumbnail((side, side))
+    kind = "png" if quality is None and max(height, width) < SMALL else "jpeg"
     memory = io.BytesIO()
-    image.save(memory, kind, **({"optimize": True} if kind == "png" else {"quality": QUALITY}))
+    image.save(memory, kind, **({"optimize": True} if kind == "png" else {"quality": quality or QUALITY}))
     return f"data:image/{kind};base64,{base64.b64encode(memory.getvalue()).decode()}"
 
 
@@ -105,13 +118,19 @@ def doubtful_labels(
     return album.pictures([int(rows[i]) for i in order], captions)
 
 
-def outliers(album: Album, pool: Pool, names: Sequence[str]) -> list[Picture]:
-    """Images of the pool that fit the classes least; some are shown even if none stands out."""
-    score = pool["outlier"]
-    count = min(MOST_OUTLIERS, max(LEAST_OUTLIERS, int((score > NONE_OF_THESE).sum())))
-    order = np.argsort(-score, kind="stable")[:count]
-    captions = [f"score {score[i]:.2f}; nearest {names[pool['class_index'][i]]}" for i in order]
-    return album.pictures([int(row) for row in pool["row"][order]], captions)
+def strangest(
+    album: Album, rows: Rows, outsiders: Outsiders, names: Sequence[str]
+) -> tuple[list[Picture], list[Picture]]:
+    """Images of the pool that look least like any class, some even if none is flagged; then the other flagged ones,
+    tiny and as many as a page can hold."""
+    order = np.argsort(-outsiders.score, kind="stable")
+    first = order[: min(MOST_STRANGE, max(LEAST_STRANGE, outsiders.count))]
+    captions = [f"score {outsiders.score[i]:.2f}; nearest {names[outsiders.nearest[i]]}" for i in first]
+    more = order[len(first) : min(outsiders.count, len(first) + MOST_TINY)]
+    return (
+        album.pictures([int(row) for row in rows[first]], captions),
+        album.tiny([int(row) for row in rows[more]], [f"nearest {names[outsiders.nearest[i]]}" for i in more]),
+    )
 
 
 def class_galleries(album: Album, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:

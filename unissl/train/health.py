@@ -7,20 +7,24 @@ import numpy.typing as npt
 
 NOTHING_SELECTED = 0.001
 """Mean share of pseudo-labels in use below which the pool teaches nothing."""
+ONE_SIDED = 0.95
+"""Share of one class above which a model seems to know no other."""
 GRACE = 0.25
 """Share of the budget before which a run is too young for a warning."""
 
 
 def collapse(predicted: npt.NDArray[np.int64], num_classes: int) -> str | None:
-    """A sentence when at most a third of the classes (or one of two) is ever predicted."""
+    """A sentence when at most a third of the classes (or one of two) is ever predicted, or nearly always the same."""
     used = len(np.unique(predicted))
-    if used > max(1, num_classes // 3):
-        return None
     top = int(np.bincount(predicted, minlength=num_classes).argmax())
     share = float((predicted == top).mean())
+    if used > max(1, num_classes // 3) and share < ONE_SIDED:
+        return None
+    few = used if used == num_classes else f"Only {used}"
     return (
-        f"Only {used} of {num_classes} classes are predicted, {share:.0%} of the images as class {top}: the model is "
-        "collapsing. More labels per class, a lower optim.lr or a milder augment.geometry usually help."
+        f"{few} of {num_classes} classes are predicted, {share:.0%} of the images as class {top}: unless they really "
+        "are that one-sided, the model is collapsing. More labels per class, a lower optim.lr or a milder "
+        "augment.geometry usually help."
     )
 
 

@@ -47,6 +47,8 @@ class Learner(nn.Module):
             self.train(was_training)
 
     def never_trained(self) -> frozenset[str]:
-        """Names of parameters that no loss can reach, as the network and the method declare them."""
+        """Names of parameters that no loss can reach, as the network and the method declare them, or that stay."""
+        still = frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
         of_net: frozenset[str] = getattr(self.net, "never_trained", frozenset)()
-        return frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in self.method.never_trained())
+        of_method = self.method.never_trained()
+        return still | frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in of_method)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import nn
 
 from unissl.config import Settings
+from unissl.nets.fine_tuning import PretrainedStages
+
+SHARE = "share"
+"""Key under which a group of the optimiser keeps its share of the rate."""
 
 
 class OptimConfig(Settings):
@@ -17,6 +21,8 @@ class OptimConfig(Settings):
     """SGD with Nesterov momentum, or Adam."""
     lr: float = Field(default=0.03, gt=0)
     """Learning rate at the start."""
+    backbone_lr: float = Field(default=0.1, gt=0, le=1)
+    """With net.pretrained: the rate of the pretrained part, as a share of the rate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD."""
     weight_decay: float = Field(default=5e-4, ge=0)
@@ -28,15 +34,23 @@ class OptimConfig(Settings):
 
 
 def build_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """Two groups: decayed (>= 2 dimensions) and not decayed."""
+    """Two groups: decayed (>= 2 dimensions) and not decayed; two more at a lower rate for what starts pretrained."""
+    pretrained = {id(p) for part in module.modules() if isinstance(part, PretrainedStages) for p in part.parameters()}
     parameters = [p for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    groups = _groups([p for p in parameters if id(p) not in pretrained], config, share=1.0)
+    if pretrained:
+        groups += _groups([p for p in parameters if id(p) in pretrained], config, share=config.backbone_lr)
     if config.name == "adam":
         return torch.optim.Adam(groups, lr=config.lr, foreach=True)
     return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)
+
+
+def _groups(parameters: list[nn.Parameter], config: OptimConfig, share: float) -> list[dict[str, Any]]:
+    rate = {"lr": share * config.lr, SHARE: share}
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay, **rate},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0, **rate},
+    ]
 
 
 def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
@@ -49,5 +63,6 @@ def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Every group gets its share of the rate."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = group[SHARE] * rate

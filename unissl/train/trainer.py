@@ -32,6 +32,9 @@ class TrainConfig(Settings):
     """Training steps; found from ``minutes`` where those are given instead."""
     minutes: float | None = Field(default=None, gt=0)
     """Time budget; turned into ``steps`` before the start and only a note from then on."""
+    folds: int = Field(default=4, ge=0)
+    """Without test images: parts the labels are cut into for an estimate by cross-validation, each left out of one more
+    training of the same length; 0 or 1 for no estimate."""
     epochs: int = Field(default=20, ge=1)
     """Equal parts the budget is cut into; each ends with an evaluation."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -79,7 +82,7 @@ class Trainer:
     """Moves a :class:`TrainState` to the end of its budget.
 
     ``evaluate`` is called at the end of each epoch with the shadow parameters and returns metrics for the record and
-    the predicted classes for the health check.
+    the predicted classes for the health check, which is left out where there are none.
     """
 
     state: TrainState
@@ -186,7 +189,7 @@ class Trainer:
         self.folder.append_metrics(line | self.clock())
         if "accuracy" in metrics:
             self.progress.say(f"{self.title}: step {self.state.step}, accuracy {metrics['accuracy']:.4f}")
-        if step.fraction >= health.GRACE:
+        if step.fraction >= health.GRACE and len(predicted):
             self.warn("collapse", health.collapse(predicted, self.state.learner.method.info.num_classes))
             mean_selected = float(np.mean(self.selected)) if self.selected else None
             self.warn("selection", health.nothing_selected(mean_selected))

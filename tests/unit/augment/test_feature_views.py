@@ -45,6 +45,19 @@ def test_strong_view_entry_by_entry(copies: int, dropout: float, view: str) -> N
     torch.testing.assert_close(views(view, ROWS, **ADDRESS), torch.tensor(wanted))
 
 
+def test_weak_views_of_labelled_images_may_lack_entries_too() -> None:
+    """Of the clean vector, and in training alone: what is predicted or scanned is whole."""
+    settings = AugmentConfig(dropout=0.9, label_dropout=0.25, copies=3)
+    views = FeatureViews(make().features, settings, torch.device("cpu"))
+    clean = torch.from_numpy(views.features[ROWS, 0])
+    keep = uniform_table(3, 5, "labelled", "weak", len(ROWS), 1 + D)[:, 1:] >= 0.25
+    assert 0 < int((~keep).sum()) < keep.numel()
+    made = views("weak", ROWS, seed=3, step=5, stream="labelled")
+    torch.testing.assert_close(made, torch.where(keep, clean / 0.75, torch.zeros(())))
+    for view, stream in (("none", "labelled"), ("weak", "unlabelled"), ("weak", "scan-labelled")):
+        assert torch.equal(views(view, ROWS, seed=3, step=5, stream=stream), clean)
+
+
 def test_every_copy_is_drawn_about_as_often_and_never_the_clean_vector() -> None:
     vectors = np.broadcast_to(np.arange(4, dtype=np.float32)[None, :, None], (1, 4, 1))
     views = FeatureViews(vectors, AugmentConfig(dropout=0.0), torch.device("cpu"))

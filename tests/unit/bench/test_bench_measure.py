@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 
 import pytest
 
@@ -59,8 +60,9 @@ def test_status_lines_in_bytes() -> None:
 @pytest.mark.skipif(not STATUS.exists(), reason="this system does not tell")
 def test_usage_sees_memory_that_is_taken() -> None:
     before = usage()
-    taken = bytearray(64 * 2**20)
-    taken[::4096] = b"x" * len(taken[::4096])  # touch every page
+    taken = mmap.mmap(-1, 64 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # not what was freed before
+    for page in range(0, len(taken), mmap.PAGESIZE):
+        taken[page] = 1
     after = usage()
     assert after.faults > before.faults
     assert after.anonymous > before.anonymous + 50 * 2**20 and after.peak >= after.resident

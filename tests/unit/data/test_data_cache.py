@@ -295,8 +295,8 @@ def test_progress_is_silent_at_first_then_speaks_in_lines(
         for _ in range(5):
             progress.advance(10)
     assert capsys.readouterr().err.splitlines() == [
-        "decoding images: 30 of 100, 14 s left",
-        "decoding images: 50 of 100, 12 s left",
+        "decoding images: 30 of 100, 5.0 images/s, 14 s left",
+        "decoding images: 50 of 100, 4.2 images/s, 12 s left",
     ]
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from page_checks import assert_loads_nothing, parsed
 
-from unissl.report import charts
-from unissl.report.findings import Bin
+from unissl.evaluate.calibration import Bin
+from unissl.report import charts, curves
+from unissl.report.svg import inline_svg
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -43,7 +44,7 @@ def all_drawings(names: list[str]) -> dict[str, str]:
         "confusion": charts.confusion(summary, title=False),
         "map": charts.feature_map(points, np.arange(3 * n) % n, given, names),
     }
-    return {name: charts.inline_svg(figure, name, f"about {name}") for name, figure in figures.items()}
+    return {name: inline_svg(figure, name, f"about {name}") for name, figure in figures.items()}
 
 
 @pytest.mark.parametrize("names", [["a", "b"], HOSTILE, [f"class {i}" for i in range(1000)]])
@@ -90,8 +91,8 @@ def test_condensed_matrix_keeps_every_image() -> None:
 
 def test_curves_of_a_run_and_its_reference() -> None:
     metrics = [{"kind": "eval", "step": s, "accuracy": s / 10} for s in range(5)]
-    drawn = charts.inline_svg(charts.accuracy_curves({"SAGE": metrics, "labels only": metrics}), "a", "a")
+    drawn = inline_svg(curves.accuracy_curves({"SAGE": metrics, "labels only": metrics}), "a", "a")
     assert ">SAGE<" in drawn and ">labels only<" in drawn
-    assert charts.selected_curve(metrics) is None
-    assert "<svg" in charts.inline_svg(charts.loss_curves([]), "l", "l")
-    assert "<svg" in charts.inline_svg(charts.reliability_diagram([Bin(0.9, 0.8, 10)]), "r", "r")
+    assert curves.selected_curve(metrics) is None
+    assert "<svg" in inline_svg(curves.loss_curves([]), "l", "l")
+    assert "<svg" in inline_svg(charts.reliability_diagram([Bin(0.9, 0.8, 10)]), "r", "r")

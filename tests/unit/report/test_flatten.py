@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.report.html import flatten
+from unissl.report.flatten import flatten
 
 
 def test_clusters_stay_apart() -> None:

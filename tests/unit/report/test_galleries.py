@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from unissl.report import galleries
+from unissl.report.outsiders import Outsiders, by_score
 from unissl.types import ImageTable
 
 
@@ -86,11 +87,22 @@ def test_doubtful_labels_are_the_doubtful_ones_in_order() -> None:
     ]
 
 
-def test_outliers_are_shown_by_score() -> None:
+def outsiders_of(score: npt.NDArray[np.float64]) -> Outsiders:
+    return by_score(score.astype(np.float32), np.zeros(len(score), np.int64))
+
+
+def test_strange_images_are_shown_by_score() -> None:
     album = galleries.Album(table_of(np.zeros((100, 4, 4, 3), np.uint8)), None)
-    score = np.linspace(0, 1, 100).astype(np.float32)
-    pool = {"row": np.arange(100)[::-1], "class_index": np.zeros(100, np.int64), "outlier": score}
-    shown = galleries.outliers(album, pool, ["cat", "dog"])
-    assert len(shown) == galleries.MOST_OUTLIERS and shown[0].alt == "image 0: score 1.00; nearest cat"
-    pool["outlier"] = score / 10
-    assert len(galleries.outliers(album, pool, ["cat", "dog"])) == galleries.LEAST_OUTLIERS
+    rows, score = np.arange(100)[::-1], np.linspace(0, 1, 100)
+    first, more = galleries.strangest(album, rows, outsiders_of(score), ["cat", "dog"])
+    assert len(first) == galleries.MOST_STRANGE and first[0].alt == "image 0: score 1.00; nearest cat"
+    assert [p.alt for p in more] == ["image 48: nearest cat", "image 49: nearest cat"], "50 are above one half"
+    few, none = galleries.strangest(album, rows, outsiders_of(score / 10), ["cat", "dog"])
+    assert len(few) == galleries.LEAST_STRANGE and none == []
+
+
+def test_of_very_many_strange_images_a_page_full() -> None:
+    album = galleries.Album(table_of(np.zeros((2000, 64, 64, 3), np.uint8)), None)
+    first, more = galleries.strangest(album, np.arange(2000), outsiders_of(np.ones(2000)), ["cat", "dog"])
+    assert len(first) == galleries.MOST_STRANGE and len(more) == galleries.MOST_TINY
+    assert decoded(more[0].source).shape == (52, 52, 3) and more[0].caption == ""

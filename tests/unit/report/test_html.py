@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,14 @@ from page_checks import assert_loads_nothing, assert_sound, parsed
 
 from unissl.evaluate.predict import Predictions
 from unissl.record import RunFolder, write_json, write_text
-from unissl.report import html
+from unissl.report import evidence, pictures
+from unissl.report.evidence import Seen
 from unissl.report.galleries import Album
-from unissl.report.html import Record, Seen, render
+from unissl.report.headline import headline
+from unissl.report.html import render
+from unissl.report.outsiders import Outsiders
+from unissl.report.run_record import Answers, Record
+from unissl.report.words import signed
 from unissl.types import ImageTable, Split
 
 MEGABYTES = 1_000_000
@@ -62,7 +68,13 @@ def make_record(
             **known,
         }
     beside = make_record(place / "labels-only", names, pool=pool, test=test) if reference else None
-    return Record(folder, {"data": {"name": "folder", "root": "<b>photos</b>"}}, summary, metrics, columns, beside)
+    answers = None
+    if test:
+        truth = np.arange(test) % classes
+        said = np.where(rng.random(test) < (0.7 if reference else 0.5), truth, (truth + 1) % classes)
+        answers = Answers(np.arange(test), truth, said, rng.random(test).astype(np.float32))
+    config = {"data": {"name": "folder", "root": "<b>photos</b>"}}
+    return Record(folder, config, summary, metrics, columns, answers, beside)
 
 
 def make_seen(record: Record, size: int, points: int = 30) -> Seen:
@@ -78,21 +90,18 @@ def make_seen(record: Record, size: int, points: int = 30) -> Seen:
     table = ImageTable(images, np.zeros(len(images), np.int64), names, tuple(f"<p>{i}.jpg" for i in range(len(images))))
     probs = rng.dirichlet(np.ones(classes), classes).astype(np.float32)
     pool_probs = rng.dirichlet(np.ones(classes), points).astype(np.float32)
-    tested = record.summary["test_images"]
     return Seen(
         Album(table, None),
         *(np.arange(rows, rows + classes), np.arange(classes)),
         *(Predictions(probs), rng.normal(size=(classes, 6)).astype(np.float32)),
         *(Predictions(pool_probs) if rows else None, rng.normal(size=(points if rows else 0, 6)).astype(np.float32)),
-        *(rng.random(tested).astype(np.float32), rng.random(tested) < 0.8),
-        None if record.reference is None or not tested else rng.random(tested) < 0.5,
     )
 
 
 @pytest.fixture(autouse=True)
 def cheap_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points anywhere: where t-SNE puts them is not what these tests are about."""
-    monkeypatch.setattr(html, "flatten", lambda features: np.random.default_rng(0).random((len(features), 2)))
+    monkeypatch.setattr(pictures, "flatten", lambda features: np.random.default_rng(0).random((len(features), 2)))
 
 
 def text_of(page: str) -> str:
@@ -116,7 +125,7 @@ def test_names_are_shown_as_they_are_and_never_run(tmp_path: Path) -> None:
     page = render(record, make_seen(record, 8), "")
     said = text_of(page)
     assert "<script>alert(1)</script>" in said and "{{ 7 * 7 }}" in said and "odd\ufffd\ufffd&amp;" in said
-    assert "<script" not in page and "onerror=y>" not in page and "<i>broken</i>\ufffd.jpg not an image" in said
+    assert "<script" not in page and "onerror=y>" not in page and "not an image 1 <i>broken</i>\ufffd.jpg" in said
     assert "Only 1 of 2 <classes>." in said and "SAGE on <b>photos<" not in page
 
 
@@ -135,10 +144,74 @@ def test_headline_with_and_without_labels_only(tmp_path: Path) -> None:
     assert "SAGE: test accuracy" in said and "What the pool was worth" not in said and "Balanced accuracy" in said
     both = make_record(tmp_path / "both", ["cat", "dog"], reference=True)
     said = text_of(render(both, make_seen(both, 8), ""))
-    gain = html.headline(both, make_seen(both, 8))["gain_interval"]
+    gain = headline(both).gain_interval
+    assert gain is not None
     assert "Labels only, without the pool" in said
-    assert f"95 % interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}, same test images" in said
-    assert "no interval, since the test images are not at hand" in text_of(render(both, None, "gone"))
+    assert f"95 % interval {signed(gain.low)} to {signed(gain.high)}, same test images" in said
+    forgotten = replace(both, answers=None)
+    assert "no interval, since the answers about single images were not kept" in text_of(
+        render(forgotten, None, "gone")
+    )
+
+
+def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None:
+    truth = np.repeat([0, 1], 10)
+    runs = []
+    for name, right in (("ours", 16), ("theirs", 12)):
+        record = make_record(tmp_path / name, ["cat", "dog"], test=0)
+        record.summary["estimate"] = {  # type: ignore[index]
+            **{"folds": 4, "labels": 20, "accuracy": right / 20, "low": right / 20 - 0.1, "high": right / 20 + 0.1},
+            **{"balanced_accuracy": right / 20, "steps": 600},
+        }
+        said = np.where(np.arange(20) < right, truth, 1 - truth)
+        runs.append(replace(record, answers=Answers(np.arange(20), truth, said)))
+    page = render(replace(runs[0], reference=runs[1]), make_seen(runs[0], 8), "")
+    assert_sound(page)
+    said_text = text_of(page)
+    for part in (
+        "SAGE: estimated accuracy 80.0 % 95 % interval 70.0 % to 90.0 %, on 20 labels left out in turn",
+        "Labels only, without the pool 60.0 %",
+        "What the pool was worth +20.0 points 95 % interval +5.0 to +40.0, same labels left out",
+        "an estimate by cross-validation over the given labels",
+        "rather too low than too high",
+        "the mix of the given labels",
+        "Confusion matrix",
+        "Only 20 labels behind the estimate",
+    ):
+        assert part in said_text, part
+    assert "est accuracy" not in said_text and "Reliability" not in said_text
+
+
+def test_strange_images_are_shown_with_what_makes_them_strange(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"], pool=200)
+    flagged = np.arange(200) < 90
+    score = np.where(flagged, 0.9, 0.2).astype(np.float32)
+    strange = Outsiders(score, np.zeros(200, np.int64), flagged, 0.1, by_vectors=True)
+    page = render(record, replace(make_seen(record, 8), outsiders=strange), "")
+    assert_sound(page)
+    said = text_of(page)
+    assert "90 of 200 are farther from every class than nine in ten of the labelled images" in said
+    assert "90 unlabelled images may be none of the classes" in said and "42 more" in said
+    assert page.count("nearest cat") == 48 * 3 + 42 * 2, "caption, alternative text and title of each"
+
+
+def test_calibration_error_is_that_of_labels_without_a_part_in_the_fit(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    assert "had no part in the calibration" not in text_of(render(record, None, "gone"))
+    record.summary["calibration"] = {"ece_after": 0.123, "ece": 0.4}  # type: ignore[index]
+    said = text_of(render(record, None, "gone"))
+    assert "Expected calibration error: 12.3 %, measured on labels that had no part in the calibration." in said
+
+
+def test_every_reason_for_leaving_out_files_is_told(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    record.summary["skipped"] = [  # type: ignore[index]
+        {"file": f"{i}.jpg", "reason": "the file is empty" if i < 500 else f"reason {'abcdefgh'[i - 500]}"}
+        for i in range(508)
+    ]
+    said = text_of(render(record, None, "gone"))
+    assert "508 files or folders were left out" in said and "500 0.jpg, 1.jpg" in said
+    assert not [letter for letter in "abcdefgh" if f"reason {letter} 1" not in said]
 
 
 def test_without_test_images_no_accuracy_is_claimed(tmp_path: Path) -> None:
@@ -172,10 +245,19 @@ def test_reproducibility_card_and_duplicates(tmp_path: Path) -> None:
     copies = [{"part": "test", "row": 0, "label": 1}, {"part": "labelled", "row": 3, "label": 0, "file": "a<b>.jpg"}]
     record.summary["duplicates"] = [{"kind": "exact", "copies": copies}]  # type: ignore[index]
     said = text_of(render(record, None, "gone"))
-    for fact in ("seed 3", "configuration abc", 'name = "folder"', "unissl train --config config.toml", "torch 2."):
+    for fact in ("seed 3", "configuration abc", 'name = "folder"', "unissl train --config config.toml", "unissl 1"):
         assert fact in said
     assert "exact row 0 (test = dog), a<b>.jpg (labelled = cat) test image learnt from; labels disagree" in said
     assert "Test images are learnt from in 1 case" in said and "different labels in 1 case" in said
+
+
+def test_versions_and_command_of_the_run_are_told(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    record.summary["versions"] = {"torch": "9.9", "threads": 2}  # type: ignore[index]
+    record.summary["command"] = "unissl train --images 'my photos'"  # type: ignore[index]
+    said = text_of(render(record, None, "gone"))
+    assert "torch 9.9" in said and "threads 2" in said
+    assert "The command of this run: unissl train --images 'my photos'" in said
 
 
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
@@ -186,8 +268,8 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
 def test_sample_keeps_labels_with_their_rows_and_stays_small() -> None:
     labels = np.arange(5000) % 7
     split = Split(np.arange(10_000, 15_000), labels, np.arange(10_000), 7)
-    rows, given, pool = html.sample(split)
-    assert len(rows) == html.MOST_LABELLED and np.array_equal(given, labels[rows - 10_000])
-    assert len(pool) == html.MAP_IMAGES // 2 and len(set(pool.tolist())) == len(pool)
-    few = html.sample(Split(np.arange(4), np.array([0, 1, 0, 1]), np.arange(4, 10), 2))
+    rows, given, pool = evidence.sample(split)
+    assert len(rows) == evidence.MOST_LABELLED and np.array_equal(given, labels[rows - 10_000])
+    assert len(pool) == evidence.MAP_IMAGES // 2 and len(set(pool.tolist())) == len(pool)
+    few = evidence.sample(Split(np.arange(4), np.array([0, 1, 0, 1]), np.arange(4, 10), 2))
     assert few[0].tolist() == [0, 1, 2, 3] and few[2].tolist() == [4, 5, 6, 7, 8, 9]

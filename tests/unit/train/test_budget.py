@@ -40,16 +40,23 @@ def timed(durations: list[float], monkeypatch: pytest.MonkeyPatch) -> tuple[floa
 
 
 def test_the_first_calls_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert timed([90.0, 90.0, 2.0], monkeypatch) == (2.0, 5)
+    assert timed([90.0, 90.0, 90.0, 2.0], monkeypatch) == (2.0, 3 + 6)
 
 
 def test_quick_calls_are_repeated_for_three_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     per_call, calls = timed([0.5], monkeypatch)
-    assert (per_call, calls) == (0.5, 2 + 6)
+    assert (per_call, calls) == (0.5, 3 + 6)
+    assert timed([0.25], monkeypatch) == (0.25, 3 + 12)
 
 
-def test_one_slow_call_does_not_spoil_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_slow_call_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timed([1.0, 1.0, 1.0, 50.0, 1.0], monkeypatch)[0] == 1.0
+
+
+def test_calls_that_differ_by_turns_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the phases of a method do: 1, 2 and 6 seconds by turns, of which a third of the calls are dear."""
+    turns = [1.0, 2.0, 6.0] * 3
+    assert timed(turns, monkeypatch) == (pytest.approx((1 + 2 + 2 + 6) / 4), 9)
 
 
 def test_calls_that_take_no_time_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from method_cases import make_batches, make_split
 
+from unissl.assembly import a_core_is_free
 from unissl.batches import Batches
 from unissl.methods.fixmatch import FixMatchConfig
-from unissl.runs import a_core_is_free
 from unissl.train.prefetch import Prefetch
 from unissl.types import Batch
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from method_cases import OPTIM, make_batches, make_split
 from torch import Tensor
 
+from unissl.assembly import take_up
 from unissl.methods.base import Context, Method, MethodConfig, Network
 from unissl.methods.fixmatch import FixMatchConfig
 from unissl.nets import build
 from unissl.record import WALL_CLOCK_FIELDS, RunFolder
-from unissl.runs import take_up
 from unissl.train import checkpoint
 from unissl.train.checkpoint import TrainState
 from unissl.train.ema import Ema

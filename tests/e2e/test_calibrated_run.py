@@ -1,0 +1,52 @@
+"""A run with enough test labels ships a temperature, and everything that it leaves behind is at that temperature."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_helpers import succeed
+
+from unissl.config import read_toml
+from unissl.evaluate.inference import load_model
+from unissl.open_set import load_data
+from unissl.record import RunFolder
+from unissl.run_config import build_config
+
+
+def images_of_pool(run: Path) -> np.ndarray:
+    config = build_config(read_toml(run / "config.toml"))
+    return load_data(config.data, config.split).train.images[json.loads((run / "split.json").read_text())["unlabelled"]]
+
+
+def test_summary_manifest_and_predictions_agree(finished_run: Path) -> None:
+    summary = json.loads((finished_run / "summary.json").read_text())
+    found = summary["calibration"]
+    manifest = json.loads((finished_run / "manifest.json").read_text())
+    assert manifest["temperature"] == found["temperature"] != 1
+    assert found["labels"] == summary["test_images"] == 500 and found["nll_after"] < found["nll"]
+    table = pq.read_table(finished_run / "predictions.parquet").to_pydict()
+    made = load_model(RunFolder(finished_run)).predict(images_of_pool(finished_run))
+    assert table["class_index"] == made.classes.tolist()
+    for name in ("confidence", "margin", "outlier"):
+        np.testing.assert_allclose(table[name], getattr(made, name), atol=1e-5)
+    assert summary["pool"]["mean_confidence"] == pytest.approx(float(np.mean(table["confidence"])), abs=1e-5)
+
+
+def test_a_run_of_before_there_were_temperatures(finished_run: Path, here: Path) -> None:
+    """Its model says what it always said: the same classes, at the temperature 1."""
+    shutil.copytree(finished_run, "old")
+    manifest = json.loads(Path("old/manifest.json").read_text())
+    temperature = manifest.pop("temperature")
+    del manifest["look"]
+    Path("old/manifest.json").write_text(json.dumps(manifest))
+    images = images_of_pool(finished_run)
+    new, old = (load_model(RunFolder(run)).predict(images) for run in (finished_run, Path("old")))
+    assert (new.classes == old.classes).all()
+    np.testing.assert_allclose(old.at_temperature(temperature).probs, new.probs, atol=1e-6)
+    np.testing.assert_allclose(old.outlier, new.outlier, atol=1e-6)
+    assert succeed("evaluate", "old").out == succeed("evaluate", finished_run).out

@@ -1,0 +1,49 @@
+"""The report of a run on vectors: from the cache, without the backbone, and with the model's own answers."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_helpers import make_photos, succeed
+
+from unissl import features
+from unissl.evaluate.inference import load_model
+from unissl.nets.pretrained import WEIGHTS
+from unissl.open_set import load_data
+from unissl.record import RunFolder
+from unissl.report.evidence import look
+from unissl.report.run_record import read_record
+from unissl.run_config import stored_config
+
+PACKAGE = WEIGHTS["efficientnet-lite0"].package
+TRAIN = (
+    *("train", "--images", "photos", "--test", "photos-test", "--no-reference", "--quiet", "--steps", "2"),
+    *("--set", "net.name=efficientnet-lite0", "--set", "net.frozen=true", "--set", "data.size=32", "--out", "run"),
+    *("--set", "train.epochs=1", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
+)
+
+
+@pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+def test_the_backbone_is_not_asked_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_photos(here / "photos", each=12)
+    make_photos(here / "photos-test", each=3, pool=0)
+    succeed(*TRAIN)
+    folder = RunFolder("run")
+    config = stored_config(folder, {})
+    dataset = load_data(config.data, config.split)
+
+    def refuse(*anything: object) -> None:
+        raise AssertionError("images pass the backbone a second time")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "_extract", refuse)
+        patch.setattr(features.EfficientNetLite, "forward", refuse)
+        seen = look(read_record(folder), dataset)
+        succeed("report", "run")
+    assert "farther from every class than nine in ten" in Path("run/report.html").read_text()
+    assert seen.outsiders is not None and len(seen.outsiders.score) == 6 and seen.pool_said is not None
+    whole = load_model(folder).predict(np.asarray(dataset.train.images)[seen.labelled])
+    assert np.allclose(seen.said.probs, whole.probs, atol=1e-4)

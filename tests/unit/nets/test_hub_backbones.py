@@ -1,0 +1,142 @@
+"""Backbones from transformers, with small random models that were saved to disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub_models import save_convnext, save_vit
+
+from unissl.errors import UserError
+from unissl.features import Front, backbone, identity, preferred_size
+from unissl.nets import build
+from unissl.nets.foreign import load, recipe_of
+from unissl.nets.pretrained import MEAN, STD
+
+
+def loaded(folder: Path) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder).eval()
+
+
+def expected_by(folder: Path, pixels: torch.Tensor) -> torch.Tensor:
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    mean, std = (torch.tensor(settings[key]).view(3, 1, 1) for key in ("image_mean", "image_std"))
+    return (pixels - mean) / std
+
+
+@pytest.mark.parametrize("save", [save_vit, save_convnext])
+def test_features_are_those_that_the_library_pools(save: Any, tmp_path: Path) -> None:
+    folder = save(tmp_path / "model")
+    pixels = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        wanted = loaded(folder)(expected_by(folder, pixels)).pooler_output
+        net = build(f"transformers:{folder}", 4).eval()
+        said = net((pixels - MEAN) / STD)
+    torch.testing.assert_close(said.feat, wanted, rtol=1e-4, atol=1e-5)
+    assert said.logits.shape == (2, 4) and net.feat_dim == wanted.shape[1]
+    assert preferred_size(f"transformers:{folder}") == 32
+
+
+def test_a_pooler_without_weights_is_not_used(tmp_path: Path) -> None:
+    """Its random numbers would be the feature; the class token is taken instead."""
+    folder = save_vit(tmp_path / "model", pooler=False)
+    pixels = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        wanted = loaded(folder)(expected_by(folder, pixels)).last_hidden_state[:, 0]
+        net = build(f"transformers:{folder}", 4).eval()
+        torch.testing.assert_close(net((pixels - MEAN) / STD).feat, wanted, rtol=1e-4, atol=1e-5)
+    assert not any("pooler" in name for name in net.state_dict())
+
+
+def test_other_sizes_and_grey_images(tmp_path: Path) -> None:
+    name = f"transformers:{save_vit(tmp_path / 'model')}"
+    net = backbone(name, 1)
+    assert not net.training and not any(parameter.requires_grad for parameter in net.parameters())
+    assert net(torch.randn(2, 1, 48, 40)).feat.shape == (2, 16)
+
+
+@pytest.mark.parametrize("save", [save_vit, save_convnext])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_front_is_rebuilt_without_the_folder(save: Any, channels: int, tmp_path: Path) -> None:
+    folder = save(tmp_path / "model")
+    name = f"transformers:{folder}"
+    front = Front(backbone(name, channels), Front.empty(name, channels).scaling)
+    recipe = json.loads(json.dumps(recipe_of(front.net)))
+    assert str(tmp_path) not in json.dumps(recipe)
+    shutil.rmtree(folder)
+    again = Front.empty(name, channels, recipe)
+    again.load_state_dict(front.state_dict(), strict=True)
+    x = torch.randn(2, channels, 32, 32)
+    assert torch.equal(again.eval()(x), front.eval()(x))
+    with pytest.raises(UserError, match="give a folder that exists"):
+        Front.empty(name, channels)
+
+
+def test_identity_follows_weights_and_preprocessor(tmp_path: Path) -> None:
+    name = f"transformers:{save_vit(tmp_path / 'model')}"
+    first = identity(name)
+    assert identity(name) == first
+    moved = shutil.copytree(tmp_path / "model", tmp_path / "moved")
+    assert identity(f"transformers:{moved}") == first
+    settings = json.loads((moved / "preprocessor_config.json").read_text())
+    (moved / "preprocessor_config.json").write_text(json.dumps(settings | {"image_mean": [0.5, 0.5, 0.5]}))
+    save_vit(tmp_path / "model", seed=1)
+    assert len({first, identity(name), identity(f"transformers:{moved}")}) == 3
+
+
+def test_loading_leaves_the_generator_and_the_library_as_they_were(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from transformers.utils import logging
+
+    folder = save_vit(tmp_path / "model", pooler=False)
+    before, verbosity = torch.get_rng_state(), logging.get_verbosity()
+    capfd.readouterr()
+    load(f"transformers:{folder}")
+    assert torch.equal(torch.get_rng_state(), before) and logging.get_verbosity() == verbosity
+    assert logging.is_progress_bar_enabled()
+    assert capfd.readouterr() == ("", "")
+
+
+# refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_models_that_are_not_there(tmp_path: Path) -> None:
+    for place in (str(tmp_path / "nowhere"), "owner/such-a-model"):
+        with pytest.raises(UserError, match="cannot be read.*give a folder that exists, or fetch.*hf download"):
+            load(f"transformers:{place}")
+
+
+def test_folders_that_lack_something(tmp_path: Path) -> None:
+    folder = save_vit(tmp_path / "model")
+    (folder / "preprocessor_config.json").rename(tmp_path / "kept.json")
+    with pytest.raises(UserError, match="nobody knows what images it expects.*must hold what save_pretrained writes"):
+        load(f"transformers:{folder}")
+    (tmp_path / "kept.json").rename(folder / "preprocessor_config.json")
+    (folder / "model.safetensors").rename(tmp_path / "kept.safetensors")
+    with pytest.raises(UserError, match="cannot be loaded.*must hold what save_pretrained writes"):
+        load(f"transformers:{folder}")
+
+
+def test_a_model_without_some_of_its_weights(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = save_vit(tmp_path / "model") / "model.safetensors"
+    state = load_file(file)
+    del state[next(name for name in state if name.endswith("cls_token"))]
+    save_file(state, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="comes without the weight '.*cls_token'"):
+        load(f"transformers:{file.parent}")
+
+
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match="install unissl with the extra 'transformers'"):
+        load("transformers:any")

@@ -1,0 +1,80 @@
+"""Strange images against slow loops, and on clouds of points where it is known who is strange."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from unissl.report import outsiders
+
+Floats = npt.NDArray[np.float32]
+
+
+def cloud(rng: np.random.Generator, centre: Floats, count: int) -> Floats:
+    return (centre + 0.4 * rng.normal(size=(count, len(centre)))).astype(np.float32)
+
+
+def clouds(foreign: int, classes: int = 20, labels: int = 5) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+    """Classes with a few labels each, and 600 images of them in the pool before some of another kind."""
+    rng = np.random.default_rng(0)
+    centres = np.eye(classes + 1, 2 * classes, dtype=np.float32) * 2
+    labelled = np.concatenate([cloud(rng, centres[c], labels) for c in range(classes)])
+    ours = [cloud(rng, centres[c], 600 // classes) for c in range(classes)]
+    pool = np.concatenate([*ours, cloud(rng, centres[classes], foreign)])
+    return labelled, np.repeat(np.arange(classes), labels), pool
+
+
+def test_against_loops() -> None:
+    labelled, labels, pool = clouds(foreign=30, classes=5)
+    found = outsiders.by_vectors(labelled, labels, [pool[:200], pool[200:]], 5)
+    assert found is not None
+
+    def cosine(one: Floats, other: Floats) -> float:
+        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+    directions = [row / np.linalg.norm(row) for row in labelled]
+    usual = []
+    for i, row in enumerate(labelled):
+        others = [[d for j, d in enumerate(directions) if labels[j] == c and j != i] for c in range(5)]
+        usual.append(max(cosine(row, np.mean(part, axis=0)) for part in others))
+    level = np.quantile(usual, 0.1)
+    means = [np.mean([d for d, label in zip(directions, labels, strict=True) if label == c], axis=0) for c in range(5)]
+    for place in range(0, len(pool), 7):
+        likeness = [cosine(pool[place], mean) for mean in means]
+        assert found.score[place] == pytest.approx(1 - max(likeness), abs=1e-5)
+        assert found.nearest[place] == int(np.argmax(likeness))
+        assert found.flagged[place] == (max(likeness) < level)
+
+
+def test_another_kind_of_image_is_found_and_makes_news() -> None:
+    labelled, labels, pool = clouds(foreign=60)
+    found = outsiders.by_vectors(labelled, labels, [pool], 20)
+    assert found is not None and found.by_vectors
+    assert found.flagged[600:].mean() > 0.9 and found.flagged[:600].mean() < 0.1
+    assert found.stand_out
+
+
+def test_a_pool_of_the_classes_alone_is_no_news() -> None:
+    labelled, labels, pool = clouds(foreign=0)
+    found = outsiders.by_vectors(labelled, labels, [pool], 20)
+    assert found is not None and found.count > 0 and not found.stand_out
+
+
+def test_too_few_labels_to_say_what_is_far() -> None:
+    labelled, labels, pool = clouds(foreign=10)
+    assert outsiders.by_vectors(labelled[::5], labels[::5], [pool], 20) is None, "one label per class"
+    assert outsiders.by_vectors(labelled[:15], labels[:15], [pool], 20) is None
+
+
+def test_images_alone_in_their_class_do_not_set_the_level() -> None:
+    labelled, labels, _ = clouds(foreign=0)
+    keep = np.array([*range(95), 99])
+    sums = np.zeros((20, labelled.shape[1]), dtype=np.float32)
+    np.add.at(sums, labels[keep], labelled[keep])
+    assert len(outsiders.usual_closeness(labelled[keep], labels[keep], sums)) == 95
+
+
+def test_by_score_is_a_matter_of_one_half() -> None:
+    found = outsiders.by_score(np.array([0.4, 0.5, 0.6, 0.9], dtype=np.float32), np.array([0, 1, 1, 0]))
+    assert found.flagged.tolist() == [False, False, True, True] and found.count == 2 and found.stand_out

@@ -1,0 +1,147 @@
+"""Settings that suit the data: a glance at real files, and what follows from it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from unissl.advice import (
+    BACKBONE,
+    FEATURE_SHARE,
+    PASSES,
+    SIZES,
+    advise,
+    for_photos,
+    from_scratch,
+    seconds_per_image,
+    with_advice,
+)
+from unissl.data import DataConfig
+from unissl.data.glance import Glance, glance
+from unissl.nets.pretrained import installed
+from unissl.recipes import with_recipe
+from unissl.run_config import build_config
+
+needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
+SEEN = Glance(images=6000, labels=400, classes=100, side=300, colour=True)
+
+
+def folder(tmp_path: Path, colour: bool = True, side: int = 40) -> Path:
+    generator = np.random.default_rng(0)
+    for name in ("cat", "dog", "unlabelled"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(4):
+            shape = (side + number, side + 20, 3) if colour else (side + number, side + 20)
+            Image.fromarray(generator.integers(0, 256, shape, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
+    (tmp_path / "cat" / "broken.jpg").write_bytes(b"no image")
+    return tmp_path
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_a_glance_at_a_folder(tmp_path: Path, colour: bool) -> None:
+    seen = glance(DataConfig(name="folder", root=str(folder(tmp_path, colour))))
+    assert seen == Glance(images=13, labels=9, classes=2, side=41, colour=colour)  # 41.5, the median of 40 to 43
+
+
+def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
+    for file in folder(tmp_path, colour=False).rglob("*.png"):
+        Image.open(file).convert("RGB").save(file)
+    assert not glance(DataConfig(name="folder", root=str(tmp_path))).colour
+
+
+@needs_weights
+def test_a_folder_of_photos_gets_the_frozen_network(tmp_path: Path) -> None:
+    said = {"data": {"name": "folder", "root": str(folder(tmp_path))}}
+    tree, recipe, reasons = with_advice(said)
+    config = build_config(with_recipe(tree, recipe))
+    assert config.net.frozen and config.net.name == BACKBONE
+    assert config.data.size in SIZES and config.data.size <= 160  # images of 40 px
+    assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
+    assert any(f"{config.data.size} px" in reason for reason in reasons)
+
+
+@needs_weights
+def test_what_the_user_says_wins(tmp_path: Path) -> None:
+    said = {
+        "data": {"name": "folder", "root": str(folder(tmp_path)), "size": 48},
+        "train": {"steps": 7},
+        "augment": {"flip": False},
+    }
+    tree, recipe, _ = with_advice(said)
+    config = build_config(with_recipe(tree, recipe))
+    assert (config.data.size, config.train.steps, config.augment.flip) == (48, 7, False)
+    tree, recipe, reasons = with_advice({**said, "net": {"name": "wrn-16-2"}})
+    config = build_config(with_recipe(tree, recipe))
+    assert config.net.name == "wrn-16-2" and not config.net.frozen
+    assert "as said" in reasons[0]
+
+
+def test_without_weights_a_small_network_learns_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.advice.installed", lambda name: False)
+    tree, recipe, reasons = with_advice({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
+    config = build_config(with_recipe(tree, recipe))
+    assert config.net.name == "wrn-10-1" and config.data.size == 32 and config.train.minutes == 20
+    assert config.train.steps is None and not config.augment.flip and config.augment.geometry == 0.5
+    assert "unissl[photos]" in reasons[0]
+
+
+def test_a_method_that_reads_inner_maps_learns_from_scratch(tmp_path: Path) -> None:
+    said = {"data": {"name": "folder", "root": str(folder(tmp_path))}, "method": {"name": "meta-expert"}}
+    advice = advise(said)
+    assert advice is not None and advice.recipe == "short" and "needs more than the vectors" in advice.reasons[0]
+
+
+def test_known_data_sets_have_their_recipes() -> None:
+    assert advise({"data": {"name": "digits"}}) is None
+    assert advise({}) is None
+
+
+@pytest.mark.parametrize(
+    ("minutes", "per_image", "side", "size"),
+    [
+        (None, 1e-9, 300, 224),
+        (None, 1e-9, 32, 160),
+        (None, 1.0, 300, 96),
+        (2.0, 0.0035, 300, 96),
+        (60, 0.0035, 300, 224),
+    ],
+)
+def test_the_size_follows_the_time(minutes: float | None, per_image: float, side: int, size: int) -> None:
+    seen = Glance(6000, 400, 100, side, True)
+    assert for_photos(seen, minutes, per_image).settings["data"]["size"] == size
+
+
+def test_the_largest_size_that_is_in_time_by_hand() -> None:
+    """Just enough and just too little for each size."""
+    for larger, size in pairwise(SIZES):
+        enough = FEATURE_SHARE * 60 * 10 / (PASSES * 6000 * (larger / 128) ** 2)
+        assert for_photos(SEEN, 10, 0.999 * enough).settings["data"]["size"] >= larger
+        assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["size"] == size
+
+
+def test_more_time_buys_a_larger_network() -> None:
+    short, long = (from_scratch(SEEN, {"train": {"minutes": m}}, True).settings["net"]["name"] for m in (15, 90))
+    assert (short, long) == ("wrn-10-1", "wrn-16-2")
+
+
+@needs_weights
+def test_a_frozen_network_that_was_named_is_taken(tmp_path: Path) -> None:
+    net = {"name": "efficientnet-lite1", "frozen": True}
+    tree, recipe, reasons = with_advice({"data": {"name": "folder", "root": str(folder(tmp_path))}, "net": net})
+    config = build_config(with_recipe(tree, recipe))
+    assert recipe == "photos" and config.net.name == "efficientnet-lite1" and config.net.frozen
+    assert reasons[0].startswith("chose efficientnet-lite1")
+
+
+def test_grey_images_are_not_mirrored() -> None:
+    advice = for_photos(Glance(100, 10, 2, 28, False), None, 0.001)
+    assert advice.settings["augment"] == {"flip": False}
+    assert any("mirror" in reason for reason in advice.reasons)
+
+
+def test_the_speed_of_the_machine_is_a_positive_number() -> None:
+    assert seconds_per_image(BACKBONE, 1) > 0

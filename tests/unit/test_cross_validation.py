@@ -1,0 +1,158 @@
+"""Cross-validation over the labels: who is left out when, that refits do not see it, and that nothing is done twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unissl.assembly import assemble_on
+from unissl.augment import AugmentConfig
+from unissl.augment.feature_views import FeatureViews
+from unissl.batches import Batches
+from unissl.cross_validation import cross_validate, folds_of, refits, without
+from unissl.record import RunFolder, read_json
+from unissl.run_config import RunConfig, build_config
+from unissl.train.trainer import Trainer
+from unissl.types import Split
+
+CPU = torch.device("cpu")
+
+
+def test_every_label_is_left_out_once_and_no_class_is_ever_without() -> None:
+    labels = np.repeat(np.arange(5), [4, 2, 7, 3, 4])
+    folds = folds_of(labels, 4, seed=3)
+    assert len(folds) == 4
+    assert sorted(np.concatenate(folds)) == list(range(len(labels)))
+    for held in folds:
+        kept = np.delete(labels, held)
+        assert set(kept) == set(range(5))
+    sizes = [len(held) for held in folds]
+    assert max(sizes) - min(sizes) <= 1  # dealing goes on where the last class ended, so folds stay even
+
+
+def test_a_class_with_one_label_keeps_it() -> None:
+    labels = np.array([0, 1, 1, 2, 2, 2])
+    assert sorted(np.concatenate(folds_of(labels, 4, seed=0))) == [1, 2, 3, 4, 5]
+
+
+def test_nothing_to_leave_out() -> None:
+    assert folds_of(np.array([0, 1, 2]), 4, seed=0) == []
+
+
+def test_folds_follow_the_seed() -> None:
+    labels = np.repeat(np.arange(10), 4)
+    first, again, other = (folds_of(labels, 4, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def settings(**train: Any) -> RunConfig:
+    return build_config(
+        {
+            "method": {"name": "labels-only"},
+            "net": {"bn_momentum": 0.1},
+            "batch": {"labelled": 16, "unlabelled": 16},
+            "optim": {"ema": 0.5},
+            "train": {"steps": 30, "epochs": 2, **train},
+        }
+    )
+
+
+def blobs() -> tuple[Split, FeatureViews]:
+    """Three clear clusters, eight labels each, and a pool."""
+    generator = np.random.default_rng(0)
+    truth = np.tile(np.arange(3), 20)
+    vectors = 4 * np.eye(3)[truth] + generator.normal(0, 0.3, (60, 3))
+    split = Split(np.arange(24), truth[:24], np.arange(24, 60), 3)
+    return split, FeatureViews(vectors[:, None].astype(np.float32), AugmentConfig(dropout=0.1), CPU)
+
+
+def validate(tmp_path: Path, config: RunConfig, split: Split, views: FeatureViews) -> dict[str, Any] | None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    _, batches = assemble_on(config, views, split, CPU)
+    return cross_validate(config, folder, split, batches, quiet=True)
+
+
+def test_the_estimate_of_an_easy_task(tmp_path: Path) -> None:
+    split, views = blobs()
+    estimate = validate(tmp_path, settings(), split, views)
+    assert estimate is not None
+    assert estimate["labels"] == 24 and estimate["folds"] == 4 and estimate["steps"] == 30
+    assert estimate["accuracy"] > 0.9
+    assert estimate["low"] < estimate["accuracy"] <= estimate["high"] <= 1
+    told = read_json(tmp_path / "run" / "estimate.json")
+    assert told["rows"] == list(range(24)) and told["truth"] == split.labels.tolist()
+    assert np.mean(np.equal(told["truth"], told["predicted"])) == estimate["accuracy"]
+
+
+def test_labels_that_mean_nothing_are_not_learnt_by_heart(tmp_path: Path) -> None:
+    """The network knows every label it is given; an estimate that leaked would call random ones easy."""
+    split, views = blobs()
+    shuffled = np.random.default_rng(5).permutation(split.labels)
+    random = Split(split.labelled, shuffled, split.unlabelled, 3)
+    estimate = validate(tmp_path, settings(steps=60), random, views)
+    assert estimate is not None and estimate["accuracy"] < 0.7
+
+
+def test_held_out_images_are_in_neither_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, views = blobs()
+    seen: list[tuple[set[int], set[int]]] = []
+    real = Trainer.run
+
+    def spy(trainer: Trainer) -> None:
+        pools = trainer.batches.pools
+        seen.append((set(pools["labelled"].rows.tolist()), set(pools["unlabelled"].rows.tolist())))
+        real(trainer)
+
+    monkeypatch.setattr(Trainer, "run", spy)
+    validate(tmp_path, settings(steps=2), split, views)
+    folds = folds_of(split.labels, 4, seed=0)
+    assert len(seen) == len(folds)
+    for (labelled, pool), held in zip(seen, folds, strict=True):
+        rows = set(split.labelled[held].tolist())
+        assert not rows & (labelled | pool)
+        assert labelled | rows == set(split.labelled.tolist()) and pool == set(split.unlabelled.tolist())
+
+
+def test_refits_that_are_done_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, views = blobs()
+    config, real, starts = settings(), Trainer.run, []
+
+    def stop_in_third(trainer: Trainer) -> None:
+        starts.append(trainer.title)
+        if len(starts) == 3:
+            raise KeyboardInterrupt
+        real(trainer)
+
+    monkeypatch.setattr(Trainer, "run", stop_in_third)
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    batches: Batches = assemble_on(config, views, split, CPU)[1]
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(config, folder, split, batches, quiet=True)
+    again = cross_validate(config, folder, split, batches, quiet=True)
+    assert len(starts) == 5  # two done, the third begun twice, the fourth
+    assert not [path for path in (folder.path / "folds").iterdir() if path.is_dir()]
+    whole = validate(tmp_path / "other", config, split, views)
+    assert again == whole
+
+
+def test_no_estimate_where_it_is_not_wanted_or_not_possible(tmp_path: Path) -> None:
+    split, views = blobs()
+    assert validate(tmp_path / "a", settings(folds=0), split, views) is None
+    single = Split(np.arange(3), np.arange(3), split.unlabelled, 3)
+    assert refits(settings(), single) == 0
+    assert validate(tmp_path / "b", settings(), single, views) is None
+
+
+def test_a_split_without_some_labels() -> None:
+    split, _ = blobs()
+    less = without(split, np.array([0, 5]))
+    assert less.labelled.tolist() == [row for row in range(24) if row not in (0, 5)]
+    assert less.labels.tolist() == [split.labels[row] for row in less.labelled]
+    assert np.array_equal(less.unlabelled, split.unlabelled)

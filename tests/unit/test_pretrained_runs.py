@@ -1,0 +1,183 @@
+"""Runs with pretrained networks from elsewhere and runs that fine-tune: the whole way, the shipped model, resume."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hub_models import save_convnext, save_vit
+from safetensors.torch import load_file, save_file
+
+from unissl.assembly import assemble
+from unissl.augment.image_views import ImageViews
+from unissl.data import Dataset
+from unissl.data.cache import cache_folder
+from unissl.errors import UserError
+from unissl.evaluate.inference import load_model
+from unissl.features import normalisation
+from unissl.material import views_of_test, views_of_train
+from unissl.nets import build
+from unissl.nets.pretrained import MEAN, STD, WEIGHTS
+from unissl.record import RunFolder, read_json
+from unissl.run_config import RunConfig, build_config, fit_to_data
+from unissl.runs import resume, run, split_of
+from unissl.train.checkpoint import list_checkpoints
+from unissl.train.trainer import step_at
+from unissl.types import ImageTable
+
+LITE0 = "efficientnet-lite0"
+PACKAGE = WEIGHTS[LITE0].package
+needs_weights = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+CPU = torch.device("cpu")
+
+
+def photos(channels: int = 3) -> Dataset:
+    """Two classes of different brightness: 6 with their label, 14 without, 7 to test on."""
+    rng = np.random.default_rng(0)
+
+    def table(count: int, given: int) -> ImageTable:
+        truth = np.arange(count) % 2
+        images = rng.integers(0, 120, (count, 32, 32, channels)) + 120 * truth[:, None, None, None]
+        labels = np.where(np.arange(count) < given, truth, -1)
+        return ImageTable(images.astype(np.uint8), labels.astype(np.int64), ("dark", "light"))
+
+    return Dataset("photos", table(20, 6), table(7, 7), (0.5,) * channels, (0.2,) * channels, flip=True)
+
+
+@pytest.fixture(params=[3], ids=["rgb"])
+def dataset(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    made = photos(request.param)
+    monkeypatch.setattr("unissl.runs.load_data", lambda data, split: made)
+    return made
+
+
+def settings(**net: Any) -> RunConfig:
+    return build_config(
+        {
+            "net": {"bn_momentum": 0.1, **net},
+            "augment": {"copies": 1, "pad": 2},
+            "batch": {"labelled": 4, "unlabelled": 4, "evaluation": 7},
+            "train": {"steps": 4, "epochs": 2, "checkpoint_every": 2},
+            "optim": {"ema": 0.5},
+            "data": {"name": "folder"},
+        }
+    )
+
+
+def check_shipped(folder: Path, dataset: Dataset) -> None:
+    """The file, given plain pixels, says about the pool what training said."""
+    pool = pq.read_table(folder / "predictions.parquet").to_pydict()
+    said = load_model(RunFolder(folder)).predict(dataset.train.images[pool["row"]])
+    assert said.classes.tolist() == pool["class_index"]
+    np.testing.assert_allclose(said.confidence, pool["confidence"], atol=1e-4)
+    assert np.ptp(said.confidence) > 1e-3  # else it would say nothing about the images
+
+
+# frozen -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("save", "dataset"), [(save_vit, 1), (save_convnext, 3)], indirect=["dataset"])
+def test_frozen_model_of_transformers(save: Any, dataset: Dataset, tmp_path: Path) -> None:
+    """Trained, shipped, and loaded again where its folder is gone."""
+    name = f"transformers:{save(tmp_path / 'model')}"
+    run(settings(name=name, frozen=True), tmp_path / "run", quiet=True)
+    shutil.rmtree(tmp_path / "model")
+    check_shipped(tmp_path / "run", dataset)
+    manifest = read_json(tmp_path / "run" / "manifest.json")
+    assert manifest["net"] == name and manifest["mean"] == pytest.approx([MEAN] * manifest["channels"])
+
+
+def test_other_weights_make_other_vectors(dataset: Dataset, tmp_path: Path) -> None:
+    name = f"transformers:{save_vit(tmp_path / 'model')}"
+    config = settings(name=name, frozen=True)
+    first = views_of_train(config, dataset, CPU)
+    again = views_of_train(config, dataset, CPU)
+    entries = len(list(cache_folder().glob("vectors-*/")))
+    save_vit(tmp_path / "model", seed=1)
+    other = views_of_train(config, dataset, CPU)
+    rows = np.arange(len(dataset.train))
+    assert torch.equal(first("none", rows), again("none", rows))
+    assert not torch.allclose(first("none", rows), other("none", rows), atol=0.1)
+    assert (entries, len(list(cache_folder().glob("vectors-*/")))) == (1, 2)
+
+
+def test_frozen_network_with_the_weights_of_a_file(dataset: Dataset, tmp_path: Path) -> None:
+    save_file(build("wrn-10-1", 2).state_dict(), tmp_path / "w.safetensors")
+    run(settings(name=f"wrn-10-1@{tmp_path / 'w.safetensors'}", frozen=True), tmp_path / "run", quiet=True)
+    os.unlink(tmp_path / "w.safetensors")
+    check_shipped(tmp_path / "run", dataset)
+
+
+def test_images_that_the_network_cannot_read_leave_nothing(dataset: Dataset, here: Path) -> None:
+    (here / "fussy_net_of_a_user.py").write_text(
+        "from torch import nn\n\n\n"
+        "def make():\n"
+        "    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))\n"
+        "    net.size = 16\n"
+        "    return net\n"
+    )
+    for how in ("frozen", "pretrained"):
+        with pytest.raises(UserError, match="cannot read images of 32 x 32 pixels.*set data.size to 16"):
+            run(settings(name="fussy_net_of_a_user:make", **{how: True}), here / "run", quiet=True)
+    assert not (here / "run").exists()
+
+
+# fine-tuned ---------------------------------------------------------------------------------------------------------
+
+
+def test_images_are_normalised_as_the_weights_expect(dataset: Dataset) -> None:
+    config = settings(name=LITE0, pretrained=True)
+    train = views_of_train(config, dataset, CPU)
+    test = views_of_test(config, dataset, train)
+    assert isinstance(train, ImageViews) and isinstance(test, ImageViews)
+    assert (train.mean, train.std) == (test.mean, test.std) == normalisation(3)
+
+
+def check_resumption(whole: Path, cut: Path) -> None:
+    """A copy, cut back to the first checkpoint, ends with the same bytes."""
+    shutil.copytree(whole, cut)
+    for name in ("summary.json", "model.safetensors", "manifest.json"):
+        os.unlink(cut / name)
+    list_checkpoints(cut / "checkpoints")[-1].unlink()
+    resume(cut, quiet=True)
+    assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@needs_weights
+@pytest.mark.parametrize("blocks", [None, 2])
+def test_fine_tuned_run_its_model_and_its_resumption(blocks: int | None, dataset: Dataset, tmp_path: Path) -> None:
+    run(settings(name=LITE0, pretrained=True, train_blocks=blocks), tmp_path / "whole", quiet=True)
+    check_shipped(tmp_path / "whole", dataset)
+    manifest = read_json(tmp_path / "whole" / "manifest.json")
+    assert manifest["mean"] == pytest.approx([MEAN] * 3) and manifest["std"] == pytest.approx([STD] * 3)
+    published, shipped = build(LITE0, 2, pretrained=True), build(LITE0, 2)
+    shipped.load_state_dict(load_file(tmp_path / "whole" / "model.safetensors"), strict=True)
+    for name, stage in published.stages.items():
+        now = shipped.stages[name].state_dict()
+        moved = [key for key, value in stage.state_dict().items() if not torch.equal(value, now[key])]
+        assert bool(moved) == (blocks is None or name in ("stage7", "map")), name
+    check_resumption(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_fine_tuned_model_of_transformers(dataset: Dataset, tmp_path: Path) -> None:
+    name = f"transformers:{save_vit(tmp_path / 'model')}"
+    run(settings(name=name, pretrained=True), tmp_path / "whole", quiet=True)
+    check_resumption(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(tmp_path / "model")
+    check_shipped(tmp_path / "whole", dataset)
+
+
+@needs_weights
+def test_parameters_that_stay_are_declared_as_never_trained(dataset: Dataset) -> None:
+    config = fit_to_data(settings(name=LITE0, pretrained=True, train_blocks=1), dataset)
+    state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
+    torch.autograd.backward(state.learner.losses(batches.at(0), step_at(0, 4, 2)).total)
+    without = {name for name, p in state.learner.named_parameters() if p.grad is None}
+    assert without == state.learner.never_trained() and len(without) > 100

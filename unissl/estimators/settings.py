@@ -1,0 +1,83 @@
+"""Which settings a fit has: the one place where data and arguments become a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from unissl.config import Tree, merge
+from unissl.estimators.refusal import RefusedInput
+from unissl.methods.registry import get_method
+from unissl.recipes import with_recipe
+from unissl.run_config import RunConfig, build_config
+
+if TYPE_CHECKING:
+    from unissl.estimators.classifier import SemiSupervisedClassifier
+
+Rows = npt.NDArray[Any]
+"""Images (n, h, w, channels) or vectors (n, d)."""
+NO_CHECKPOINT = 2**40
+"""Steps between two checkpoints, of which a fit has no use."""
+MEMORY = 10
+"""Averaged parameters look back over a share of 1 / MEMORY of the steps at most: a short fit would else predict with
+its random start."""
+
+
+def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes: int) -> RunConfig:
+    """The configuration of a fit: defaults < short recipe < what suits the data < arguments < ``settings``."""
+    settings = {} if estimator.settings is None else estimator.settings
+    _refuse_arguments(estimator, settings, vectors=rows.ndim == 2)
+    seed = estimator.random_state
+    if not isinstance(seed, int | np.integer):
+        seed = check_random_state(seed).randint(2**31)
+    budget = {"steps": estimator.steps, "minutes": estimator.minutes}
+    said: Tree = {
+        "seed": int(seed),
+        "method": {"name": estimator.method},
+        "split": {"profile": "given"},
+        "train": {"checkpoint_every": NO_CHECKPOINT} | {key: n for key, n in budget.items() if n is not None},
+        "machine": {"device": estimator.device},
+    }
+    if estimator.net is not None:
+        said["net"] = {"name": estimator.net}
+    config = build_config(with_recipe(merge(_for_data(rows.shape), said, settings), "short"))
+    _refuse_method(config.method.name, vectors=rows.ndim == 2 or config.net.frozen)
+    optim = config.optim
+    if config.train.steps is not None and "ema" not in settings.get("optim", {}):
+        ema = min(optim.ema, max(0.0, 1 - MEMORY / config.train.steps))
+        optim = optim.model_copy(update={"ema": ema})
+    return config.model_copy(update={"method": config.method.for_data(num_classes), "optim": optim})
+
+
+def _for_data(shape: tuple[int, ...]) -> Tree:
+    """Grey images are often signs, which a mirror turns into others; a strong warp leaves little of a small image."""
+    if len(shape) == 2:
+        return {}
+    _, height, width, channels = shape
+    pad = min(4, max(1, min(height, width) // 8))
+    return {"augment": {"flip": channels == 3, "pad": pad, "geometry": 0.5}}
+
+
+def _refuse_arguments(estimator: SemiSupervisedClassifier, settings: object, *, vectors: bool) -> None:
+    """Before the settings are laid over each other: what would have no effect, or would make no sense."""
+    if not isinstance(settings, Mapping):
+        raise RefusedInput('settings must be a dictionary of groups, for example {"optim": {"lr": 0.01}}.')
+    for group, instead in (("data", "X"), ("seed", "random_state")):
+        if group in settings:
+            raise RefusedInput(f"settings cannot hold {group!r}; give {instead} instead.")
+    if estimator.steps is not None and estimator.minutes is not None:
+        raise RefusedInput("steps and minutes are two ways to give one budget; leave out one of them.")
+    if estimator.net is not None and vectors:
+        raise RefusedInput(f"net={estimator.net!r} is a network for images, and X holds vectors; leave it out.")
+
+
+def _refuse_method(name: str, *, vectors: bool) -> None:
+    method = get_method(name)
+    if "pool labels" in method.needs:
+        raise RefusedInput(f"{name} needs the true labels of the pool; use method='labels-only'.")
+    if vectors and (method.taps or "images" in method.needs):
+        raise RefusedInput(f"{name} needs images, and there are only vectors; use another method, for example 'sage'.")

@@ -1,0 +1,109 @@
+"""From settings, views and a split to a trained learner, and back from stored arrays to the same learner."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from unissl.assembly import a_core_is_free, assemble_on, averaged_predictions, find_device, quick_network
+from unissl.config import to_tree
+from unissl.estimators.inputs import Inputs, inputs_of
+from unissl.evaluate.predict import Predictions, predict_rows
+from unissl.record import RunFolder
+from unissl.run_config import RunConfig, build_config, identity
+from unissl.settle import settle_steps
+from unissl.train.learner import Learner
+from unissl.train.signals import Interrupted
+from unissl.train.trainer import Trainer
+from unissl.types import Split
+
+Rows = npt.NDArray[Any]
+
+
+@dataclass
+class Fitted:
+    """A learner with its averaged parameters, and what it takes to feed it and to make it again."""
+
+    config: RunConfig
+    split: Split
+    inputs: Inputs
+    learner: Learner
+
+    def predict(self, rows: Rows) -> Predictions:
+        device = next(self.learner.parameters()).device
+        views = self.inputs.prediction(rows, self.config, device)
+        return predict_rows(self.learner.predict, views, batch_size=self.config.batch.evaluation)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values and arrays, which any version of torch can take up."""
+        weights = {name: value.cpu().numpy() for name, value in self.learner.state_dict().items()}
+        return {"config": to_tree(self.config), "split": self.split, "inputs": self.inputs, "weights": weights}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Always on the CPU, since the device of training may be missing here."""
+        self.config, self.split, self.inputs = build_config(state["config"]), state["split"], state["inputs"]
+        device = torch.device("cpu")
+        with own_generator(device):
+            made, _ = assemble_on(self.config, self.inputs.nothing(self.config), self.split, device)
+        self.learner = made.learner
+        self.learner.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state["weights"].items()})
+
+
+def train(
+    config: RunConfig, rows: Rows, split: Split, *, quiet: bool
+) -> tuple[Fitted, Predictions, list[dict[str, Any]]]:
+    """Train to the end of the budget; also what is predicted for the rows, and the lines of the record."""
+    device = find_device(config.machine)
+    inputs = inputs_of(rows, config, device)
+    views = inputs.training(rows, config, device)
+    with own_generator(device), tempfile.TemporaryDirectory(prefix="unissl-") as place, interrupts():
+        state, batches = assemble_on(config, views, split, device)
+        if config.train.steps is None:
+            config = settle_steps(config, state, batches)
+        folder = RunFolder(place)
+        looked_at = split.unlabelled[: 4 * config.batch.evaluation]
+        state.learner.fast = quick_network(config, state, batches, quiet)
+        Trainer(
+            state=state,
+            batches=batches,
+            config=config.train,
+            optim=config.optim,
+            folder=folder,
+            config_hash=identity(config),
+            evaluate=lambda learner, shadow: (
+                {},
+                averaged_predictions(learner, shadow, views, batches, looked_at).classes,
+            ),
+            title=config.method.name,
+            quiet=quiet,
+            prefetch=a_core_is_free(device),
+        ).run()
+        record = folder.read_metrics()
+    state.learner.load_state_dict(state.ema.shadow, strict=False)  # the shadow lacks buffers, which are live ones
+    fitted = Fitted(config, split, inputs, state.learner)
+    return fitted, fitted.predict(rows), record
+
+
+@contextmanager
+def own_generator(device: torch.device) -> Iterator[None]:
+    """Training seeds torch's generator; the caller's numbers go on as if it had not."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """A signal ends the caller's loop over fits too, as it does for any other estimator."""
+    try:
+        yield
+    except Interrupted as stop:
+        if stop.exit_code == 128 + signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise SystemExit(stop.exit_code) from None

@@ -1,0 +1,50 @@
+"""Our own networks by name, freshly initialised."""
+
+from __future__ import annotations
+
+import re
+
+from unissl.errors import UserError, did_you_mean
+from unissl.nets.base import Network
+from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite
+from unissl.nets.resnet import LAYOUTS, ResNet
+from unissl.nets.small import SmallNet
+from unissl.nets.wrn import WideResNet
+
+
+def known() -> list[str]:
+    """Names that :func:`fresh` takes; of the wide residual networks a few, since depth and width are free."""
+    resnets = [f"resnet-{depth}{stem}" for depth in LAYOUTS for stem in ("", "-cifar")]
+    return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *SCALES]
+
+
+def fresh(name: str, num_classes: int, in_channels: int, bn_momentum: float) -> Network:
+    """The network of that name; its weights are drawn from torch's global generator."""
+    if name in SCALES:
+        return EfficientNetLite(name, num_classes, in_channels, bn_momentum)
+    if name == "small":
+        return SmallNet(num_classes, in_channels, bn_momentum)
+    if wrn := re.fullmatch(r"wrn-([0-9]+)-([0-9]+)", name):
+        depth, width = int(wrn[1]), int(wrn[2])
+        _check_wrn(name, depth, width)
+        return WideResNet(depth, width, num_classes, in_channels, bn_momentum)
+    resnet = re.fullmatch(r"resnet-([0-9]+)(-cifar)?", name)
+    if resnet and int(resnet[1]) in LAYOUTS:
+        return ResNet(int(resnet[1]), num_classes, in_channels, bn_momentum, small_images=resnet[2] is not None)
+    raise UserError(
+        f"Unknown network {name!r}.{did_you_mean(name, known())} "
+        "Any wide residual network is written wrn-<depth>-<width>, for example 'wrn-28-2'."
+    )
+
+
+def _check_wrn(name: str, depth: int, width: int) -> None:
+    if width < 1:
+        raise UserError(f"Network {name!r}: the width must be at least 1, for example 'wrn-{max(depth, 10)}-1'.")
+    if depth < 10:
+        raise UserError(f"Network {name!r}: the depth must be 6n + 4; the nearest is 'wrn-10-{width}'.")
+    below = depth - (depth - 4) % 6
+    if depth != below:
+        raise UserError(
+            f"Network {name!r}: the depth must be 6n + 4; the nearest are 'wrn-{below}-{width}' "
+            f"and 'wrn-{below + 6}-{width}'."
+        )

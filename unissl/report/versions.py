@@ -1,0 +1,23 @@
+"""What a run was made with, as far as it can change a number."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+import torch
+
+from unissl import __version__
+
+PACKAGES = ("torch", "numpy", "pillow", "scikit-learn")
+
+
+def versions() -> dict[str, str | int]:
+    packages = {name: version(name) for name in PACKAGES}
+    return {
+        "python": platform.python_version(),
+        "unissl": __version__,
+        **packages,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+    }
