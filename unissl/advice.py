@@ -31,7 +31,7 @@ TINY = 64
 TINY_SIZE = 160
 PASSES = 3
 """Vectors that are made of each image: its own and those of the copies."""
-FEATURE_SHARE = 0.45
+FEATURE_SHARE = 0.4
 """Share of the time that making vectors may take."""
 PHOTO_MINUTES = 4.5
 """Time that sizes are chosen for where no budget was given."""

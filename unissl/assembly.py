@@ -92,6 +92,11 @@ def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet:
     return fast_net(state.learner.net, how, half, images, steps, say)
 
 
+def prefetches(machine: MachineConfig, device: torch.device) -> bool:
+    """Whether batches are made ahead: as the settings say, or by default where a core is free for it."""
+    return a_core_is_free(device) if machine.prefetch is None else machine.prefetch
+
+
 def a_core_is_free(device: torch.device) -> bool:
     """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
     costs a small step more than making the batch in the open."""

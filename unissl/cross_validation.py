@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
 
-from unissl.assembly import a_core_is_free, assemble_on, averaged_predictions, take_up
+from unissl.assembly import assemble_on, averaged_predictions, prefetches, take_up
 from unissl.batches import Batches
 from unissl.evaluate.metrics import score
 from unissl.record import RunFolder, read_json, write_json
@@ -108,7 +108,7 @@ def _refit(
         evaluate=lambda learner, shadow: ({}, np.zeros(0, dtype=np.int64)),
         title=f"{config.method.name}, cross-validation {number + 1}",
         quiet=quiet,
-        prefetch=a_core_is_free(own.device) if config.machine.prefetch is None else config.machine.prefetch,
+        prefetch=prefetches(config.machine, own.device),
     ).run()
     said = averaged_predictions(state.learner, state.ema.shadow, own.views, own, split.labelled[held]).classes
     write_json(done, said.tolist())

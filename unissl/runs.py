@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from unissl.assembly import a_core_is_free, assemble, averaged_predictions, find_device, quick_network, take_up
+from unissl.assembly import assemble, averaged_predictions, find_device, prefetches, quick_network, take_up
 from unissl.batches import Batches, Views
 from unissl.config import Tree, to_toml
 from unissl.cross_validation import cross_validate, refits
@@ -135,7 +135,7 @@ def carry_out(
         evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, batches, tests),
         title=config.method.name,
         quiet=quiet,
-        prefetch=a_core_is_free(batches.device) if config.machine.prefetch is None else config.machine.prefetch,
+        prefetch=prefetches(config.machine, batches.device),
     )
     state.learner.fast = quick_network(config, state, batches, quiet)
     trainer.run()

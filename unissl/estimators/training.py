@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from unissl.assembly import a_core_is_free, assemble_on, averaged_predictions, find_device, quick_network
+from unissl.assembly import assemble_on, averaged_predictions, find_device, prefetches, quick_network
 from unissl.config import to_tree
 from unissl.estimators.inputs import Inputs, inputs_of
 from unissl.evaluate.predict import Predictions, predict_rows
@@ -83,7 +83,7 @@ def train(
             ),
             title=config.method.name,
             quiet=quiet,
-            prefetch=a_core_is_free(device),
+            prefetch=prefetches(config.machine, device),
         ).run()
         record = folder.read_metrics()
     state.learner.load_state_dict(state.ema.shadow, strict=False)  # the shadow lacks buffers, which are live ones
