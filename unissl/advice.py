@@ -55,14 +55,13 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
     seen = glance(DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields}))
     minutes = _group(said, "train").get("minutes")
     method = get_method(str(_group(said, "method").get("name", "sage")))
-    takes_vectors = not method.taps and "images" not in method.needs
     net = _group(said, "net")
     name = str(net.get("name", BACKBONE))
     wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
-    if takes_vectors and wanted:
+    if method.takes_vectors() and wanted:
         per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1)
         return for_photos(seen, minutes, per_image, name)
-    return from_scratch(seen, said, takes_vectors)
+    return from_scratch(seen, said, method.takes_vectors())
 
 
 def for_photos(seen: Glance, minutes: float | None, per_image: float | None, name: str = BACKBONE) -> Advice:

@@ -22,6 +22,7 @@ from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
 from unissl.data.cache import RowWriter, cached
 from unissl.data.progress import Progress
+from unissl.data.scaled import ScaledImages
 from unissl.nets import Network, build, channels_last
 from unissl.nets.efficientnet_lite import EfficientNetLite, fold_batch_norm
 from unissl.nets.foreign import load, refuse_unreadable_size
@@ -35,7 +36,7 @@ OF_TRAINING = {"copies", "dropout", "label_dropout"}
 """Settings of the views that do not change what a copy looks like."""
 
 Vectors = npt.NDArray[np.float32]
-Images = npt.NDArray[np.uint8]
+Images = npt.NDArray[np.uint8] | ScaledImages
 
 
 def backbone(name: str, channels: int, *, pretrained: bool = True, recipe: Mapping[str, Any] | None = None) -> Network:

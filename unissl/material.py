@@ -22,7 +22,7 @@ from unissl.run_config import RunConfig
 
 def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
     """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
-    if config.net.frozen and (method.taps or "images" in method.needs):
+    if config.net.frozen and not method.takes_vectors():
         lacking = "inner maps of the network" if method.taps else "images"
         raise UserError(
             f"{config.method.name} needs {lacking}, and a frozen backbone leaves it only vectors; "

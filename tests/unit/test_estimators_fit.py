@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 import unissl
 from unissl import SAGEClassifier, SemiSupervisedClassifier
+from unissl.data.decode import scale_arrays
 from unissl.estimators import classifier as classifier_module
 from unissl.estimators.inputs import VectorInputs
 from unissl.estimators.settings import settings_of_fit
@@ -186,6 +188,44 @@ def test_images_through_a_pretrained_network(how: dict[str, Any]) -> None:
         np.testing.assert_allclose(probs, wanted, rtol=1e-4)
         with pytest.raises(ValueError, match="needs images"):
             SemiSupervisedClassifier("cdmad", net="efficientnet-lite0", settings={"net": how}).fit(photos, y)
+
+
+@needs_weights
+def test_images_large_enough_for_it_go_blown_up_through_a_frozen_network() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (12, 28, 24), dtype=np.uint8)
+    made = quick(settings={"augment": {"copies": 1}}).fit(images, np.arange(12) % 4 - 1)
+    config = made._fitted.config
+    assert config.net.frozen and config.data.size == 96 and not config.augment.flip
+    again = pickle.loads(pickle.dumps(made))
+    assert (again.predict_proba(images) == made.predict_proba(images)).all()
+    enlarged = scale_arrays(images[..., None], 96)
+    inputs = made._fitted.inputs
+    seen = inputs.prediction(images[..., None], config, torch.device("cpu"))("none", np.arange(12))
+    wanted = replace(inputs, size=None).prediction(enlarged, config, torch.device("cpu"))("none", np.arange(12))
+    assert (seen == wanted).all()
+
+
+@needs_weights
+@pytest.mark.parametrize(
+    ("estimator", "shape", "frozen"),
+    [
+        (SAGEClassifier(), (9, 28, 28, 1), 96),
+        (SAGEClassifier(), (9, 120, 200, 3), 120),
+        (SAGEClassifier(), (9, 300, 300, 3), 160),
+        (SAGEClassifier(), (9, 8, 8, 1), None),
+        (SAGEClassifier(net="wrn-10-1"), (9, 28, 28, 1), None),
+        (SAGEClassifier(settings={"net": {"name": "wrn-10-1"}}), (9, 28, 28, 1), None),
+        (SemiSupervisedClassifier("meta-expert"), (9, 28, 28, 1), None),
+    ],
+)
+def test_which_images_go_through_a_frozen_network(estimator: Any, shape: tuple[int, ...], frozen: int | None) -> None:
+    config = settings_of_fit(estimator, np.zeros(shape, np.uint8), 3)
+    assert (config.net.frozen, config.data.size) == (frozen is not None, frozen)
+
+
+def test_without_its_weights_a_network_is_trained_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.estimators.settings.installed", lambda name: False)
+    assert not settings_of_fit(SAGEClassifier(), np.zeros((9, 28, 28, 1), np.uint8), 3).net.frozen
 
 
 def test_clones_are_unfitted_and_share_nothing() -> None:

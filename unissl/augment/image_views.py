@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, make_view, normalise
+from unissl.data.scaled import ScaledImages
 
 
 @dataclass(frozen=True)
 class ImageViews:
     """``mean`` and ``std`` are per channel, for pixels in 0..1. The images may be memory-mapped."""
 
-    images: npt.NDArray[np.uint8]
+    images: npt.NDArray[np.uint8] | ScaledImages
     config: AugmentConfig
     mean: Sequence[float]
     std: Sequence[float]

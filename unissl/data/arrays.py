@@ -47,7 +47,7 @@ def from_arrays(
 
     ``test`` is a pair of images and labels of the same kind. Class names are "0", "1", ... unless given.
     """
-    pixels, classes = _checked_images(images, "images"), _checked_labels(labels, "labels")
+    pixels, classes = checked_images(images, "images"), _checked_labels(labels, "labels")
     if class_names is None:
         class_names = [str(c) for c in range(int(classes.max(initial=UNKNOWN)) + 1)]
     names = tuple(class_names)
@@ -56,7 +56,7 @@ def from_arrays(
     test_table = None
     if test is not None:
         test_table = _table(
-            _checked_images(test[0], "test images"), _checked_labels(test[1], "test labels"), names, "test images"
+            checked_images(test[0], "test images"), _checked_labels(test[1], "test labels"), names, "test images"
         )
         if test_table.images.shape[1:] != train.images.shape[1:]:
             raise UserError(
@@ -80,7 +80,8 @@ def _table(
     return ImageTable(images, labels, class_names)
 
 
-def _checked_images(images: npt.ArrayLike, what: str) -> npt.NDArray[np.uint8]:
+def checked_images(images: npt.ArrayLike, what: str) -> npt.NDArray[np.uint8]:
+    """uint8 (n, h, w, channels), one or three of them."""
     array: npt.NDArray[Any] = np.asarray(images)
     if array.dtype != np.uint8:
         raise UserError(

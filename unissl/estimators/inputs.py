@@ -13,8 +13,10 @@ from torch import Tensor
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
+from unissl.data.arrays import checked_images
 from unissl.data.moments import channel_moments
-from unissl.estimators.refusal import RefusedInput
+from unissl.data.scaled import ScaledImages
+from unissl.estimators.refusal import RefusedInput, as_value_errors
 from unissl.features import Front, Scaling, backbone, backbone_vectors, normalisation
 from unissl.run_config import RunConfig
 
@@ -32,17 +34,8 @@ def is_images(X: Any) -> bool:
 
 def read_images(X: Any) -> Images:
     """uint8 (n, h, w, channels)."""
-    images: npt.NDArray[Any] = np.asarray(X)
-    if images.dtype != np.uint8:
-        raise RefusedInput(
-            f"The images in X are {images.dtype}; give uint8 values from 0 to 255, for example "
-            "(X * 255).round().astype('uint8') for X in 0..1."
-        )
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.shape[-1] not in (1, 3) or 0 in images.shape:
-        raise RefusedInput(f"X has shape {images.shape}; give images as (n, h, w), (n, h, w, 1) or (n, h, w, 3).")
-    return images
+    with as_value_errors():
+        return checked_images(X, "images in X")
 
 
 @dataclass(frozen=True)
@@ -74,14 +67,20 @@ class ImageInputs:
         return self.training(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
 
 
+def at_size(images: Images, size: int | None) -> Images | ScaledImages:
+    return images if size is None else ScaledImages(images, size)
+
+
 @dataclass(frozen=True)
 class FrozenInputs(ImageInputs):
     """Images whose vectors of a frozen backbone are learnt from, standardised by ``centre`` and ``spread``.
 
-    The backbone itself is not stored; it comes from where it came from for ``fit``.
+    The backbone sees them as squares of ``size`` pixels, or as they are where that is None. It is not stored itself,
+    but comes from where it came from for ``fit``.
     """
 
     name: str
+    size: int | None
     centre: npt.NDArray[np.float32]
     spread: npt.NDArray[np.float32]
 
@@ -90,13 +89,13 @@ class FrozenInputs(ImageInputs):
         return Scaling(torch.from_numpy(self.centre), torch.from_numpy(self.spread))
 
     def training(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        vectors = backbone_vectors(images, self.name, config.augment, config.augment.copies, device)
+        vectors = backbone_vectors(at_size(images, self.size), self.name, config.augment, config.augment.copies, device)
         return FeatureViews(vectors, config.augment, device, self.scaling.to(device))
 
     def prediction(self, images: Images, config: RunConfig, device: torch.device) -> Views:
         """Vectors made when they are asked for: those of new images are not worth a place in the cache."""
         front = Front(backbone(self.name, self.shape[2]), self.scaling).to(device)
-        return ThroughFront(ImageViews(images, config.augment, self.mean, self.std, device), front)
+        return ThroughFront(ImageViews(at_size(images, self.size), config.augment, self.mean, self.std, device), front)
 
     def nothing(self, config: RunConfig) -> Views:
         return FeatureViews(np.zeros((0, 1, len(self.centre)), np.float32), config.augment, torch.device("cpu"))
@@ -160,8 +159,9 @@ def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -
         return VectorInputs.of(rows)
     shape = rows.shape[1:]
     if config.net.frozen:
-        vectors = backbone_vectors(rows, config.net.name, config.augment, config.augment.copies, device)
+        size = config.data.size
+        vectors = backbone_vectors(at_size(rows, size), config.net.name, config.augment, config.augment.copies, device)
         scaling = Scaling.of(vectors)
         moments = normalisation(shape[2])
-        return FrozenInputs(shape, *moments, config.net.name, scaling.mean.numpy(), scaling.std.numpy())
+        return FrozenInputs(shape, *moments, config.net.name, size, scaling.mean.numpy(), scaling.std.numpy())
     return ImageInputs(shape, *(normalisation(shape[2]) if config.net.pretrained else channel_moments(rows)))

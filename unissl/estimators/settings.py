@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
+from unissl.advice import BACKBONE
 from unissl.config import Tree, merge
 from unissl.estimators.refusal import RefusedInput
 from unissl.methods.registry import get_method
+from unissl.nets.pretrained import installed
 from unissl.recipes import with_recipe
 from unissl.run_config import RunConfig, build_config
 
@@ -25,10 +27,15 @@ NO_CHECKPOINT = 2**40
 MEMORY = 10
 """Averaged parameters look back over a share of 1 / MEMORY of the steps at most: a short fit would else predict with
 its random start."""
+PHOTO_SIDE = 20
+"""Shorter side from which on a network that was trained on photos makes something of an image."""
+FROZEN_SIZES = (96, 160)
+"""Sides in pixels that the frozen network sees: images below the first are blown up to it, others cut down to the
+second. Fixed, since a size found by measuring time would change the results from machine to machine."""
 
 
 def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes: int) -> RunConfig:
-    """The configuration of a fit: defaults < short recipe < what suits the data < arguments < ``settings``."""
+    """The configuration of a fit: defaults < recipe < what suits the data < arguments < ``settings``."""
     settings = {} if estimator.settings is None else estimator.settings
     _refuse_arguments(estimator, settings, vectors=rows.ndim == 2)
     seed = estimator.random_state
@@ -44,7 +51,9 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     }
     if estimator.net is not None:
         said["net"] = {"name": estimator.net}
-    config = build_config(with_recipe(merge(_for_data(rows.shape), said, settings), "short"))
+    own_net = estimator.net is not None or "net" in settings
+    recipe, suited = _for_data(rows.shape, frozen=not own_net and get_method(estimator.method).takes_vectors())
+    config = build_config(with_recipe(merge(suited, said, settings), recipe))
     _refuse_method(config.method.name, vectors=rows.ndim == 2 or config.net.frozen)
     optim = config.optim
     if config.train.steps is not None and "ema" not in settings.get("optim", {}):
@@ -53,13 +62,19 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     return config.model_copy(update={"method": config.method.for_data(num_classes), "optim": optim})
 
 
-def _for_data(shape: tuple[int, ...]) -> Tree:
-    """Grey images are often signs, which a mirror turns into others; a strong warp leaves little of a small image."""
+def _for_data(shape: tuple[int, ...], *, frozen: bool) -> tuple[str, Tree]:
+    """The recipe, and what suits images: through a frozen pretrained network where that is wanted and its weights are
+    installed. Grey images are often signs, which a mirror turns into others; a strong warp leaves little of a small
+    image."""
     if len(shape) == 2:
-        return {}
+        return "short", {}
     _, height, width, channels = shape
-    pad = min(4, max(1, min(height, width) // 8))
-    return {"augment": {"flip": channels == 3, "pad": pad, "geometry": 0.5}}
+    side = min(height, width)
+    views = {"flip": channels == 3, "geometry": 0.5}
+    if frozen and side >= PHOTO_SIDE and installed(BACKBONE):
+        smallest, largest = FROZEN_SIZES
+        return "photos", {"data": {"size": min(max(side, smallest), largest)}, "augment": views}
+    return "short", {"augment": {**views, "pad": min(4, max(1, side // 8))}}
 
 
 def _refuse_arguments(estimator: SemiSupervisedClassifier, settings: object, *, vectors: bool) -> None:
@@ -79,5 +94,5 @@ def _refuse_method(name: str, *, vectors: bool) -> None:
     method = get_method(name)
     if "pool labels" in method.needs:
         raise RefusedInput(f"{name} needs the true labels of the pool; use method='labels-only'.")
-    if vectors and (method.taps or "images" in method.needs):
+    if vectors and not method.takes_vectors():
         raise RefusedInput(f"{name} needs images, and there are only vectors; use another method, for example 'sage'.")

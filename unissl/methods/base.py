@@ -79,6 +79,11 @@ class Method(nn.Module):
         self.info = info
 
     @classmethod
+    def takes_vectors(cls) -> bool:
+        """Whether vectors can be learnt from in place of images."""
+        return not cls.taps and "images" not in cls.needs
+
+    @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:
         """The batches of one step by name."""
         return {
