@@ -1,0 +1,14 @@
+"""Every experiment by name, in the order of the paper; our own come last."""
+
+from __future__ import annotations
+
+from unissl.errors import UserError, did_you_mean
+from unissl.paper.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {}
+
+
+def get_experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise UserError(f"There is no experiment {name!r}.{did_you_mean(name, list(EXPERIMENTS))}")
+    return EXPERIMENTS[name]
