@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from unissl.data.arrays import load_digits
 from unissl.data.cifar import CIFAR10, CIFAR100, find_cifar, load_cifar
-from unissl.data.dataset import DataConfig, Dataset
+from unissl.data.dataset import DataConfig, Dataset, limit_test
 from unissl.data.folder import load_folder
 from unissl.data.idx import WHERE as WHERE_FASHION_MNIST
 from unissl.data.idx import find_fashion_mnist, load_fashion_mnist
@@ -55,7 +55,7 @@ def load(config: DataConfig) -> Dataset:
     for key in ("root", "labels", "test", "holdout"):
         if getattr(config, key) is not None and key not in source.uses:
             raise UserError(f"The setting data.{key} has no meaning for {config.name!r}; leave it out.")
-    return source.load(config)
+    return limit_test(source.load(config), config.test_limit)
 
 
 def names() -> tuple[str, ...]:

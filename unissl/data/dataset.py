@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,8 @@ class DataConfig(Settings):
     """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
     holdout: int | None = Field(default=None, ge=1)
     """Number of labelled images set aside for testing where the source has no test part. Left out: 500 for digits."""
+    test_limit: int | None = Field(default=None, ge=1)
+    """Test on this many of the test images, always the same ones, where looking at all of them would take too long."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,16 @@ def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
             " choose a smaller number."
         )
     return np.sort(np.random.RandomState(0).permutation(labelled)[:count])
+
+
+def limit_test(dataset: Dataset, limit: int | None) -> Dataset:
+    """The data set with at most ``limit`` test images, chosen at random but always the same ones."""
+    test = dataset.test
+    if limit is None or test is None or len(test) <= limit:
+        return dataset
+    rows = np.sort(np.random.RandomState(0).permutation(len(test))[:limit])
+    files = None if test.files is None else tuple(test.files[row] for row in rows)
+    return replace(dataset, test=replace(test, images=test.images[rows], labels=test.labels[rows], files=files))
 
 
 def data_folder() -> Path | None:

@@ -68,6 +68,9 @@ class SplitConfig(Settings):
     unknown_root: str | None = None
     """Where the second data set lies, if not in the usual place."""
 
+    unknown_data_classes: int | None = Field(default=None, ge=1)
+    """Of the second data set, only images of its first so many classes."""
+
     unknown_count: int | None = Field(default=None, ge=0)
     """Open set: unknowns in the pool; by default all there are."""
 
@@ -81,6 +84,8 @@ class SplitConfig(Settings):
     def _no_setting_without_effect(self) -> Self:
         if self.unknown_data is None and self.unknown_root is not None:
             raise ValueError("unknown_root says where unknown_data lies, so give unknown_data too")
+        if self.unknown_data is None and self.unknown_data_classes is not None:
+            raise ValueError("unknown_data_classes counts classes of unknown_data, so give unknown_data too")
         if self.unknown_count is not None and not self.unknown_classes and self.unknown_data is None:
             raise ValueError("unknown_count needs unknown_classes or unknown_data, where unknowns come from")
         if self.labelled_profile == "uniform" and self.gamma_l > 1:
