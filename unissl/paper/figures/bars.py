@@ -23,7 +23,7 @@ def draw_bars(ax: Axes, values: Sequence[Sequence[float]], names: Sequence[str],
         ax.annotate(
             f"{means[place]:.{digits}f}",
             (place, top if above else bottom),
-            xytext=(0, 2 if above else -2),
+            xytext=(0, 3 if above else -3),
             textcoords="offset points",
             ha="center",
             va="bottom" if above else "top",

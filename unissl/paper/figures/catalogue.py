@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unissl.data import DataConfig
@@ -72,10 +72,18 @@ def get_figure(name: str) -> FigureKind:
     return FIGURES[name]
 
 
-def draw_runs(name: str, folders: Sequence[Path]) -> Drawn:
-    """The figure of any finished runs."""
+def draw_runs(name: str, folders: Sequence[Path | str]) -> Drawn:
+    """The figure of any finished runs; ``NAME=FOLDER`` names one."""
     kind = get_figure(name)
-    return kind.draw(group(read_run(folder) for folder in folders))
+    named = [_name_and_folder(str(folder)) for folder in folders]
+    series = group(read_run(Path(folder)) for _, folder in named)
+    names = {Path(folder): name for name, folder in named if name is not None}
+    return kind.draw([replace(one, row=names.get(one.first.folder.path, one.row)) for one in series])
+
+
+def _name_and_folder(text: str) -> tuple[str | None, str]:
+    name, equals, folder = text.partition("=")
+    return (name, folder) if equals and not Path(text).exists() else (None, text)
 
 
 def draw_experiment(name: str, scale: Scale, root: Path, data_root: str | None = None) -> Drawn:

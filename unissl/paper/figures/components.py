@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unissl.paper.figures.series import Series
-from unissl.paper.figures.style import BLACK, HUES, PAGE, Drawn, panels
+from unissl.paper.figures.style import BLACK, HUES, PAGE, Drawn, legend_outside, panels
 
 WIDTH = 0.82
 """Of a group, where 1 is the way to the next."""
@@ -26,20 +26,20 @@ def draw(series: Sequence[Series]) -> Drawn:
             values = [100 * run.summary["accuracy"]["best"] for run in there[row, column].runs]
             lasts = [100 * run.summary["accuracy"]["last"] for run in there[row, column].runs]
             ax.bar(at, np.mean(values), 0.9 * width, color=HUES[place % len(HUES)])
-            ax.plot([at - 0.42 * width, at + 0.42 * width], [np.mean(lasts)] * 2, color="white", linewidth=1.2)
+            ax.plot([at - 0.45 * width, at + 0.45 * width], [np.mean(lasts)] * 2, color=BLACK, linewidth=0.8)
             if len(values) > 1:
                 ax.plot([at] * len(values), values, "o", color=BLACK, markersize=2, alpha=0.7)
             ax.annotate(
-                f"{np.mean(values):.1f}", (at, max(values)), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=7
+                f"{np.mean(values):.1f}", (at, max(values)), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7
             )
-    ax.set_xticks(range(len(columns)), [column or "test accuracy" for column in columns])
+    ax.set_xticks(range(len(columns)) if any(columns) else [], columns if any(columns) else [])
     ax.set_ylim(0, 108)
     ax.set_yticks(range(0, 101, 25))
     ax.set_ylabel("test accuracy, %")
     handles = [ax.bar([0], [0], color=HUES[place % len(HUES)]) for place in range(len(rows))]
-    figure.legend(handles, rows, loc="outside upper center", ncols=min(4, len(rows)))
+    legend_outside(figure, handles, rows, "upper center")
     return Drawn(
         figure,
         "Test accuracy with parts left out. Bar: best of all evaluations, chosen on the test images (what the paper prints), "
-        "mean over seeds; dots: seeds; white line: after the last step.",
+        "mean over seeds; dots: seeds; black line: after the last step.",
     )

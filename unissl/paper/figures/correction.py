@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from unissl.paper.figures.curves import draw_curve, over_training
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import PAGE, Drawn, letter, panels
+from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, panels
 
 
 def draw(series: Sequence[Series]) -> Drawn:
@@ -28,7 +28,7 @@ def draw(series: Sequence[Series]) -> Drawn:
     letter((left, right))
     handles, labels = left.get_legend_handles_labels()
     if len(series) > 1:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(series)))
+        legend_outside(figure, handles, labels)
     return Drawn(
         figure,
         "Correction ratio over training, by a rule of ours: the other images' pseudo-labels, weighted by G (weak views, "

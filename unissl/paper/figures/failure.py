@@ -2,8 +2,8 @@
 
 The paper says in words that consensus may come to be dominated by majority neighbourhoods when classes are too rare or
 diffusion too strong. Here G is taken from the pool of finished runs: for an image, the mass of its row of G, itself
-left out, that lies on images of the largest class, and that on its own class. In the limit of a long walk every image
-hears the same mix, in which the largest class has about its share of the pool.
+left out, that lies on images of the largest class, and that on its own class. A long walk forgets where it began: every
+image then hears the same mix, and small classes are lost in it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 from unissl.evaluate.diagnostics import class_mass
 from unissl.paper.figures.restored import PoolGraph, pool_graph
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import PAGE, Drawn, letter, look_of, panels
+from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, look_of, panels
 
 LENGTHS = (1, 2, 3, 5, 8, 12, 20)
 """beta of the walks that are tried on the finished features."""
+MOST_MARKED = 20
 TAIL = 1 / 3
 """Share of the classes that count as small, the largest never among them."""
 
@@ -33,7 +34,8 @@ def draw(series: Sequence[Series]) -> Drawn:
         order = order[graph.counts[order] > 0]
         majority, own = masses(graph, graph.walk.steps)
         rank = np.arange(1, len(order) + 1)
-        left.plot(rank, 100 * majority[order], color=colour, marker="o", label=title)
+        marker = "o" if len(order) <= MOST_MARKED else ""
+        left.plot(rank, 100 * majority[order], color=colour, marker=marker, label=title)
         left.plot(rank, 100 * own[order], color=colour, linestyle=(0, (3, 1.5)), linewidth=0.9)
         tail = order[1:][-max(1, round(TAIL * len(order))) :]
         swept = [(100 * m[tail].mean(), 100 * o[tail].mean()) for m, o in (masses(graph, n) for n in LENGTHS)]
@@ -49,14 +51,14 @@ def draw(series: Sequence[Series]) -> Drawn:
     right.set_title("the smallest third of the classes")
     left.set_ylim(bottom=0)
     letter((left, right))
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(series)))
+    legend_outside(figure, *left.get_legend_handles_labels())
     seeds = ", ".join(str(one.first.seed) for one in series)
     return Drawn(
         figure,
         "Mass of G (diagonal left out, weak views, groups of a training batch's size, last checkpoint) that images of a class "
         "put on the largest class of the pool (solid) and on their own class (dashed). (a) By class. (b) Mean over the smallest "
         f"third of the classes as the walk gets longer on the same features; ticks at the right: the largest class's share of "
-        f"the pool, to which a long walk tends. Seeds {seeds}.",
+        f"the pool. Seeds {seeds}.",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from unissl.paper.figures.curves import draw_curve, over_training
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import PAGE, Drawn, letter, panels
+from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, panels
 
 
 def draw(series: Sequence[Series]) -> Drawn:
@@ -18,7 +18,7 @@ def draw(series: Sequence[Series]) -> Drawn:
     right.set_title("pseudo-label macro-F1")
     over_training((left, right))
     letter((left, right))
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(series)))
+    legend_outside(figure, *left.get_legend_handles_labels())
     return Drawn(
         figure,
         "Pseudo-labels of the pool over training (live weights, weak views, no threshold): share of right ones, and F1 "

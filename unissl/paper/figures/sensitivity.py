@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from safetensors import safe_open
@@ -11,7 +12,10 @@ from unissl.errors import UserError
 from unissl.paper.figures.series import SYMBOLS, FinishedRun, Series, differing, leaves
 from unissl.paper.figures.style import COLUMN, HUES, PAGE, Drawn, letter, panels
 
-LOOKS = {"best": (HUES[0], "o", "-"), "last": (HUES[1], "s", (0, (4, 2)))}
+LOOKS: dict[str, dict[str, Any]] = {
+    "last": {"color": HUES[1], "marker": "s", "markersize": 5, "markerfacecolor": "white", "linestyle": (0, (4, 2))},
+    "best": {"color": HUES[0], "marker": "o", "linestyle": "-"},
+}
 
 
 def draw(series: Sequence[Series]) -> Drawn:
@@ -21,16 +25,14 @@ def draw(series: Sequence[Series]) -> Drawn:
     for ax, (key, members) in zip(axes, swept.items(), strict=True):
         ordered = sorted(members, key=lambda one: value_of(one.first, key))
         x = [value_of(one.first, key) for one in ordered]
-        for reading, (colour, marker, dashes) in LOOKS.items():
+        for reading, look in LOOKS.items():
             runs = [[100 * run.summary["accuracy"][reading] for run in one.runs] for one in ordered]
             means = [float(np.mean(values)) for values in runs]
             reach = [
                 [mean - min(values) for mean, values in zip(means, runs, strict=True)],
                 [max(values) - mean for mean, values in zip(means, runs, strict=True)],
             ]
-            ax.errorbar(
-                x, means, yerr=reach, color=colour, marker=marker, linestyle=dashes, capsize=2, elinewidth=0.7, label=reading
-            )
+            ax.errorbar(x, means, yerr=reach, capsize=2, elinewidth=0.7, label=reading, **look)
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.set_xlabel(SYMBOLS.get(key, key))
         ax.margins(x=0.08)

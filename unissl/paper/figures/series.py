@@ -122,10 +122,12 @@ def differing(runs: Sequence[FinishedRun]) -> list[str]:
 
 def _said(run: FinishedRun, keys: Iterable[str]) -> list[str]:
     flat = leaves(run.config)
-    return [f"{SYMBOLS.get(key, key.split('.')[-1])} = {_word(flat.get(key))}" for key in keys]
+    return [_word(SYMBOLS.get(key, key.split(".")[-1]), flat.get(key)) for key in keys]
 
 
-def _word(value: Any) -> str:
-    if value is None:
-        return "default"
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+def _word(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"{'with' if value else 'no'} {name}"
+    if isinstance(value, str):
+        return f"{name} {value}"
+    return f"{name} = {'default' if value is None else f'{value:g}' if isinstance(value, float) else value}"

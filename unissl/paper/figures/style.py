@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -44,6 +45,8 @@ LETTERS = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "unissl",
 }
+LETTERS_PER_INCH = 17
+"""Of a legend, roughly."""
 FORMATS = (".svg", ".pdf", ".png")
 
 
@@ -77,6 +80,13 @@ def letter(axes: Sequence[Axes]) -> None:
     """(a), (b), ... before the titles, so that a caption can speak of them."""
     for number, ax in enumerate(axes):
         ax.set_title(f"({chr(ord('a') + number)}) {ax.get_title()}".rstrip())
+
+
+def legend_outside(figure: Figure, handles: Sequence[Any], labels: Sequence[str], where: str = "lower center") -> None:
+    """Beside the panels, in as many columns as the figure is wide enough for."""
+    room = int(figure.get_figwidth() * LETTERS_PER_INCH)
+    columns = max(1, min(len(labels), room // (max(len(label) for label in labels) + 7)))
+    figure.legend(handles, labels, loc=f"outside {where}", ncols=columns)
 
 
 def refuse_format(path: Path) -> None:

@@ -41,7 +41,7 @@ def draw(series: Sequence[Series]) -> Drawn:
         ax.set_axis_off()
     letter(axes[: len(series)])
     handles = [Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, **_look(place)) for place in range(len(named))]
-    figure.legend(handles, [plain(names[c], 12) for c in named], loc="outside lower center", ncols=7, handletextpad=0.1)
+    figure.legend(handles, [plain(names[c], 12) for c in named], loc="outside lower center", ncols=7 if len(named) > 10 else len(named), handletextpad=0.1)
     seeds = ", ".join(str(one.first.seed) for one in series)
     return Drawn(
         figure,
