@@ -70,12 +70,18 @@ class RemotePlace:
 
     def receive(self, folder: Path) -> None:
         """Copy a finished folder up; its summary last, so that what was cut off on the way counts for nothing."""
-        files, path = reach(self.url)
         found = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
         for file in sorted(found, key=lambda file: file.name == "summary.json"):
-            target = f"{path}/{file.relative_to(folder).as_posix()}"
-            files.makedirs(target.rpartition("/")[0], exist_ok=True)
-            files.put_file(str(file), target)
+            self.receive_file(file, file.relative_to(folder).as_posix())
+        files, path = reach(self.url)
+        if files.exists(f"{path}/{FAILED}"):
+            files.rm_file(f"{path}/{FAILED}")
+
+    def receive_file(self, file: Path, name: str | None = None) -> None:
+        files, path = reach(self.url)
+        target = f"{path}/{name or file.name}"
+        files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        files.put_file(str(file), target)
 
 
 def is_url(root: Path | str) -> bool:
