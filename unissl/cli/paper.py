@@ -6,11 +6,15 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from unissl.cli.paper_show import figure, table
+
 paper = App(
     name="paper",
     help="Run the experiments of the SAGE paper, at full size or in miniature.",
     help_epilogue="Start with `unissl paper list`.",
 )
+paper.command(table)
+paper.command(figure)
 Format = Literal["table", "md", "csv", "json"]
 Negative = Parameter(negative="")
 
@@ -35,7 +39,9 @@ def list_(*, format: Format = "table") -> None:
 
     from unissl.cli.catalogue import show
 
-    table = Table(Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5])
+    table = Table(
+        Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5]
+    )
     for row in listing():
         table.add_row(*row.cells())
     show(table)

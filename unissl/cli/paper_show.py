@@ -13,14 +13,15 @@ def table(
     format: Literal["md", "csv", "latex", "html"] = "md",
     scale: Literal["full", "mini"] = "full",
     only: str | None = None,
+    settings: str | None = None,
     seeds: str | None = None,
     runs: str = "runs/paper",
     out: Path | None = None,
 ) -> None:
     """Print the table of an experiment from its finished runs, holes shown, with the published numbers.
 
-    Means and sample deviations over seeds of accuracy three ways: last, mean of the last 20, best. Published numbers stand
-    beside ours at full size only; in miniature they have a table of their own.
+    Means and sample deviations over seeds of accuracy three ways: last, mean of the last 20, best. Published numbers
+    stand beside ours at full size only; in miniature they have a table of their own.
 
     Example: unissl paper table table1 --scale mini
 
@@ -34,8 +35,10 @@ def table(
         Which runs: full or mini.
     only
         Rows, with commas between them, e.g. sage,fixmatch.
+    settings
+        Columns, with commas between them, e.g. cifar10-a100.
     seeds
-        Seeds with commas between them, where others than the experiment's were run.
+        Seeds, e.g. 0,1,2 or 0-4, where others than the experiment's were run.
     runs
         Folder of all runs of all experiments: what `unissl paper run` has as --out.
     out
@@ -45,10 +48,11 @@ def table(
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
+    from unissl.cli.paper_run import seed_list, words
     from unissl.paper.formats import render
     from unissl.paper.make_table import make_tables
 
-    text = render(make_tables(name, scale, runs, _words(only), _numbers(seeds)), format)
+    text = render(make_tables(name, scale, runs, words(only), seed_list(seeds), words(settings)), format)
     if out is None:
         print(text, end="")
         return
@@ -107,16 +111,3 @@ def figure(
         save(drawn, place)
     print(drawn.caption)
     print(f"written to {place}")
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    from unissl.errors import UserError
-
-    words = _words(text)
-    if words is not None and not all(word.isdecimal() for word in words):
-        raise UserError(f"--seeds takes numbers with commas between them, for example 0,1,2, not {text!r}.")
-    return None if words is None else [int(word) for word in words]

@@ -1,4 +1,5 @@
-"""What the structural consensus G of SAGE says about the pool: images as nodes, and how a walk gets from one to another.
+"""What the structural consensus G of SAGE says about the pool: images as nodes, and how a walk gets from one to
+another.
 
 In training G joins the images of one batch. Here the pool is drawn into groups of the size of such a batch, in an order
 that is always the same, and each group has a G of its own, from weak views alone. So any trained network can be asked,

@@ -37,10 +37,11 @@ def gather(
     root: Path | str,
     only: Collection[str] | None = None,
     seeds: Sequence[int] | None = None,
+    settings: Collection[str] | None = None,
 ) -> dict[Cell, Found]:
     """Every planned cell with what its folders hold."""
     cells: dict[Cell, Found] = {}
-    for run in plan(experiment, scale, only, seeds):
+    for run in plan(experiment, scale, only, seeds, settings):
         found = cells.setdefault((run.variant.name, run.setting.name), Found())
         outcome = look(run, root)
         if outcome.state == "done" and outcome.summary is not None:

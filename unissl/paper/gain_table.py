@@ -24,7 +24,11 @@ def gain_tables(scale: Scale, root: Path | str) -> Tables:
     found = [gather(experiment, scale, root) for experiment in experiments]
     for reading in READINGS:
         taken = [
-            {cell: pair[0] for cell, f in cells.items() if (pair := mean_and_sd(f.by_seed(reading).values())) is not None}
+            {
+                cell: pair[0]
+                for cell, f in cells.items()
+                if (pair := mean_and_sd(f.by_seed(reading).values())) is not None
+            }
             for cells in found
         ]
         parts[f"{scale} scale, accuracy: {reading}"] = _over(experiments, taken)

@@ -23,13 +23,14 @@ def make_tables(
     root: Path | str,
     only: Collection[str] | None = None,
     seeds: Sequence[int] | None = None,
+    settings: Collection[str] | None = None,
 ) -> Tables:
-    if name in COUNTED and (only is not None or seeds is not None):
-        raise UserError(f"{name} counts all rows and seeds of the tables; leave out --only and --seeds.")
+    if name in COUNTED and not (only is None and seeds is None and settings is None):
+        raise UserError(f"{name} counts all of the tables; leave out --only, --settings and --seeds.")
     if name == "gain":
         return gain_tables(scale, root)
     if name not in EXPERIMENTS:
         raise UserError(f"There is no table {name!r}.{did_you_mean(name, ['gain', *EXPERIMENTS])}")
     if name == "significance":
         return significance_tables(scale, root, get_experiment(name).reads)
-    return experiment_tables(get_experiment(name), scale, root, only, seeds)
+    return experiment_tables(get_experiment(name), scale, root, only, seeds, settings)

@@ -97,9 +97,7 @@ class Tally:
         return cls(counts["win"], counts["tie"], counts["loss"], counts["untested"])
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.win + other.win, self.tie + other.tie, self.loss + other.loss, self.untested + other.untested
-        )
+        return Tally(self.win + other.win, self.tie + other.tie, self.loss + other.loss, self.untested + other.untested)
 
     def __str__(self) -> str:
         unknown = f" ({self.untested} not tested)" if self.untested else ""

@@ -11,10 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from unissl.errors import UserError
-from unissl.paper.experiment import Cell, Experiment, Printed
-from unissl.paper.findings import PAPERS, READINGS, Found, gather, mean_and_sd
+from unissl.paper.differences import difference_sheet
+from unissl.paper.experiment import Cell, Experiment, Printed, Setting
+from unissl.paper.findings import PAPERS, READINGS, Found, data_of, gather, mean_and_sd
 from unissl.paper.gain import RULE, average, gains
 from unissl.paper.grid import Scale
+from unissl.paper.mini import DATA as STAND_INS
 from unissl.paper.sheet import HOLE, Sheet, Tables, plain_rows, spread
 
 PUBLISHED = "published (best)"
@@ -30,21 +32,26 @@ def experiment_tables(
     root: Path | str,
     only: Collection[str] | None = None,
     seeds: Sequence[int] | None = None,
+    settings: Collection[str] | None = None,
 ) -> Tables:
     """Ours with the printed numbers beside them (full) or after them (mini)."""
     if not experiment.settings:
         raise UserError(
-            f"{experiment.name} is no grid of runs and has no table; draw it with 'unissl paper figure', or choose one of "
-            f"{', '.join(experiment.reads) or 'the tables in unissl paper list'}."
+            f"{experiment.name} is no grid of runs and has no table; draw it with 'unissl paper figure', or choose "
+            f"one of {', '.join(experiment.reads) or 'the tables in unissl paper list'}."
         )
-    cells = gather(experiment, scale, root, only, seeds)
-    sheets = [measured(experiment, scale, cells)]
+    cells = gather(experiment, scale, root, only, seeds, settings)
+    columns = [setting for setting in experiment.settings if any(setting.name == name for _, name in cells)]
+    sheets = [measured(experiment, scale, cells, columns)]
+    differences = difference_sheet(experiment, cells, columns)
+    if differences is not None:
+        sheets.append(differences)
     if scale == "mini" and experiment.printed:
         sheets.append(published(experiment))
     return Tables(tuple(sheets), tidy(experiment, scale, cells))
 
 
-def measured(experiment: Experiment, scale: Scale, cells: Mapping[Cell, Found]) -> Sheet:
+def measured(experiment: Experiment, scale: Scale, cells: Mapping[Cell, Found], columns: Sequence[Setting]) -> Sheet:
     """A line for each method and way to read its accuracy."""
     planned = max(len(found.summaries) + len(found.holes) for found in cells.values())
     readings = dict(READINGS)
@@ -53,19 +60,22 @@ def measured(experiment: Experiment, scale: Scale, cells: Mapping[Cell, Found]) 
     rows = []
     for variant in (v for v in experiment.variants if any(v.name == name for name, _ in cells)):
         for reading, word in readings.items():
-            values = [list(cells[variant.name, s.name].by_seed(reading).values()) for s in experiment.settings]
+            values = [list(cells[variant.name, s.name].by_seed(reading).values()) for s in columns]
             rows.append((variant.title, word, *(_cell(v, planned) for v in values), _average(values)))
         if scale == "full":
-            rows += [_printed_row(experiment, variant.name, (variant.title, PUBLISHED))]
-    head = ("method", "accuracy", *(setting.title for setting in experiment.settings), "average")
-    title = f"{experiment.title}: {'full size' if scale == 'full' else 'miniature, not comparable with published numbers'}"
-    return Sheet(title, head, tuple(rows), (*_notes(experiment, planned, cells), *_holes(experiment, cells)), words=2)
+            rows.append(_printed_row(experiment, columns, variant.name, (variant.title, PUBLISHED)))
+    head = ("method", "accuracy", *(setting.title for setting in columns), "average")
+    title = (
+        f"{experiment.title}: {'full size' if scale == 'full' else 'miniature, not comparable with published numbers'}"
+    )
+    notes = [*_stand_ins(scale, columns), *_notes(experiment, planned, cells), *_holes(cells)]
+    return Sheet(title, head, tuple(rows), tuple(notes), words=2)
 
 
 def published(experiment: Experiment) -> Sheet:
     """What the paper prints, by itself."""
     shown = [v for v in experiment.variants if any((v.name, s.name) in experiment.printed for s in experiment.settings)]
-    rows = tuple(_printed_row(experiment, variant.name, (variant.title,)) for variant in shown)
+    rows = tuple(_printed_row(experiment, experiment.settings, variant.name, (variant.title,)) for variant in shown)
     head = ("method", *(setting.title for setting in experiment.settings), "average")
     notes = ["Full-size runs of the paper: best of a run's evaluations, mean ± deviation as printed."]
     found = gains(experiment, {cell: printed.mean for cell, printed in experiment.printed.items()})
@@ -101,8 +111,10 @@ def _average(values: Sequence[Sequence[float]]) -> str:
     return f"{statistics.fmean(statistics.fmean(v) for v in values):.2f}" if all(values) else HOLE
 
 
-def _printed_row(experiment: Experiment, variant: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    found: list[Printed | None] = [experiment.printed.get((variant, s.name)) for s in experiment.settings]
+def _printed_row(
+    experiment: Experiment, columns: Sequence[Setting], variant: str, words: tuple[str, ...]
+) -> tuple[str, ...]:
+    found: list[Printed | None] = [experiment.printed.get((variant, s.name)) for s in columns]
     means = [printed.mean for printed in found if printed is not None]
     average_text = f"{statistics.fmean(means):.2f}" if len(means) == len(found) else HOLE
     return (*words, *(HOLE if p is None else spread(p.mean, p.sd) for p in found), average_text)
@@ -112,8 +124,8 @@ def _notes(experiment: Experiment, planned: int, cells: Mapping[Cell, Found]) ->
     counted = f"{planned} seeds" if planned > 1 else "one seed, so no deviation"
     notes = [
         f"Per cent; mean ± sample standard deviation (n - 1) over {counted}; n is said where runs are missing.",
-        "last: after the last step. mean of last 20: of the last 20 evaluations. best: of all evaluations, chosen on the "
-        "test images and therefore optimistic; it is what the paper prints.",
+        "last: after the last step. mean of last 20: of the last 20 evaluations. best: of all evaluations, chosen on "
+        "the test images and therefore optimistic; it is what the paper prints.",
     ]
     taken = {cell: mean_and_sd(found.by_seed(PAPERS).values()) for cell, found in cells.items()}
     found = gains(experiment, {cell: pair[0] for cell, pair in taken.items() if pair is not None})
@@ -127,7 +139,16 @@ def _notes(experiment: Experiment, planned: int, cells: Mapping[Cell, Found]) ->
     return [*notes, experiment.note] if experiment.note else notes
 
 
-def _holes(experiment: Experiment, cells: Mapping[Cell, Found]) -> list[str]:
+def _stand_ins(scale: Scale, columns: Sequence[Setting]) -> list[str]:
+    """Which small data set is there in the place of which."""
+    if scale == "full":
+        return []
+    small = {data_of(column): STAND_INS[data_of(column)]["data"]["name"] for column in columns}
+    listed = ", ".join(f"{there} for {full}" for full, there in small.items())
+    return [f"Miniature: {listed}; gammas and steps are smaller, too (unissl/paper/mini.py)."]
+
+
+def _holes(cells: Mapping[Cell, Found]) -> list[str]:
     """Missing runs by reason, since a grid that was not begun would fill a page one by one."""
     by_reason: dict[str, list[str]] = {}
     for (variant, setting), found in cells.items():

@@ -39,15 +39,18 @@ def test_both_by_hand() -> None:
     """Ours 12, 14, 16 and theirs 10, 11, 12, three seeds.
 
     Paired: the differences are 2, 3, 4, with mean 3 and sample deviation 1, so t = 3 / (1 / sqrt 3) = 5.196 with 2
-    degrees of freedom. For 2 degrees the two-sided p-value is 1 - t / sqrt(t^2 + 2) = 1 - 5.196 / sqrt 29 = 0.0351: a win.
+    degrees of freedom. For 2 degrees the two-sided p-value is 1 - t / sqrt(t^2 + 2) = 1 - 5.196 / sqrt 29 = 0.0351: a
+    win.
 
     Welch: means 14 and 11, variances 4 and 1, so t = 3 / sqrt(4/3 + 1/3) = 3 / 1.2910 = 2.3238 with
-    (5/3)^2 / ((4/3)^2 / 2 + (1/3)^2 / 2) = 2.7778 / 0.9444 = 2.9412 degrees of freedom. The p-value lies between that of 2
-    degrees, 1 - 2.3238 / sqrt 7.4 = 0.1457, and that of 4 degrees, 1 - x (3 - x^2) / 2 with
+    (5/3)^2 / ((4/3)^2 / 2 + (1/3)^2 / 2) = 2.7778 / 0.9444 = 2.9412 degrees of freedom. The p-value lies between that
+    of 2 degrees, 1 - 2.3238 / sqrt 7.4 = 0.1457, and that of 4 degrees, 1 - x (3 - x^2) / 2 with
     x = 2.3238 / sqrt(4 + 5.4) = 0.7579, which is 0.0808: a tie. Pairing makes the difference.
     """
     by_pairs = paired({0: 12, 1: 14, 2: 16}, {0: 10, 1: 11, 2: 12})
-    assert by_pairs.p == pytest.approx(1 - math.sqrt(27) / math.sqrt(29)) and by_pairs.p == pytest.approx(0.0351, abs=5e-5)
+    assert by_pairs.p == pytest.approx(1 - math.sqrt(27) / math.sqrt(29)) and by_pairs.p == pytest.approx(
+        0.0351, abs=5e-5
+    )
     assert by_pairs.verdict == "win"
     by_means = welch([12, 14, 16], [10, 11, 12])
     assert by_means.p is not None and 0.0808 < by_means.p < 0.1457 and by_means.verdict == "tie"
@@ -85,7 +88,13 @@ def test_holm_by_hand() -> None:
 
     Without correction all four are below .05.
     """
-    family = [Comparison(1, 0.026), Comparison(-1, 0.011), Comparison(1, None), Comparison(1, 0.015), Comparison(1, 0.04)]
+    family = [
+        Comparison(1, 0.026),
+        Comparison(-1, 0.011),
+        Comparison(1, None),
+        Comparison(1, 0.015),
+        Comparison(1, 0.04),
+    ]
     assert [c.verdict for c in family] == ["win", "loss", "untested", "win", "win"]
     assert holm(family) == ["tie", "loss", "untested", "win", "tie"]
     assert holm([]) == [] and holm([Comparison(1, 0.05)]) == ["win"]

@@ -95,7 +95,9 @@ def draw_experiment(name: str, scale: Scale, root: Path, data_root: str | None =
     found = [one for source in kind.sources for one in experiment_series(source, scale, root)]
     if not found:
         commands = " and ".join(f"'unissl paper run {source.experiment} --scale {scale}'" for source in kind.sources)
-        raise UserError(f"No run of this figure is finished in {root}; start them with {commands}, or name run folders.")
+        raise UserError(
+            f"No run of this figure is finished in {root}; start them with {commands}, or name run folders."
+        )
     return kind.draw(found)
 
 

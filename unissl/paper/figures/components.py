@@ -30,16 +30,21 @@ def draw(series: Sequence[Series]) -> Drawn:
             if len(values) > 1:
                 ax.plot([at] * len(values), values, "o", color=BLACK, markersize=2, alpha=0.7)
             ax.annotate(
-                f"{np.mean(values):.1f}", (at, max(values)), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7
+                f"{np.mean(values):.1f}",
+                (at, max(values)),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
             )
     ax.set_xticks(range(len(columns)) if any(columns) else [], columns if any(columns) else [])
     ax.set_ylim(0, 108)
     ax.set_yticks(range(0, 101, 25))
     ax.set_ylabel("test accuracy, %")
     handles = [ax.bar([0], [0], color=HUES[place % len(HUES)]) for place in range(len(rows))]
-    legend_outside(figure, handles, rows, "upper center")
+    legend_outside(figure, handles, rows, "outside upper center")
     return Drawn(
         figure,
-        "Test accuracy with parts left out. Bar: best of all evaluations, chosen on the test images (what the paper prints), "
-        "mean over seeds; dots: seeds; black line: after the last step.",
+        "Test accuracy with parts left out. Bar: best of all evaluations, chosen on the test images (what the paper "
+        "prints), mean over seeds; dots: seeds; black line: after the last step.",
     )

@@ -1,7 +1,7 @@
 """Correction ratio over training: do relations between images know better than pseudo-labels?
 
-The paper shows this ratio without the rule that turns relations into labels. Ours: each image hears the pseudo-labels of
-the other images of its group, weighted by G; the class with the most weight is the vote. The correction ratio is the
+The paper shows this ratio without the rule that turns relations into labels. Ours: each image hears the pseudo-labels
+of the other images of its group, weighted by G; the class with the most weight is the vote. The correction ratio is the
 share of wrongly pseudo-labelled images whose vote is right. By itself it cannot say that relations are better, so the
 share of rightly labelled images that the vote would spoil, and the accuracy of both, are drawn beside it.
 """
@@ -31,8 +31,9 @@ def draw(series: Sequence[Series]) -> Drawn:
         legend_outside(figure, handles, labels)
     return Drawn(
         figure,
-        "Correction ratio over training, by a rule of ours: the other images' pseudo-labels, weighted by G (weak views, "
-        "groups of a training batch's size, live weights, the image itself left out), vote for a class. (a) Of the wrongly "
-        "pseudo-labelled images, the share whose vote is right; dashed: of the rightly labelled ones, the share whose vote "
-        "is wrong. (b) Accuracy of votes and of pseudo-labels. Line: mean over seeds; band: lowest to highest seed.",
+        "Correction ratio over training, by a rule of ours: the other images' pseudo-labels, weighted by G (weak "
+        "views, groups of a training batch's size, live weights, the image itself left out), vote for a class. (a) Of "
+        "the wrongly pseudo-labelled images, the share whose vote is right; dashed: of the rightly labelled ones, the "
+        "share whose vote is wrong. (b) Accuracy of votes and of pseudo-labels. Line: mean over seeds; band: lowest "
+        "to highest seed.",
     )

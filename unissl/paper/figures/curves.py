@@ -29,7 +29,9 @@ def draw_curve(ax: Axes, one: Series, reading: Reading, place: int, label: str |
     seen = np.isfinite(values).any(0)
     steps_seen, values = np.array(steps)[seen], values[:, seen]
     style = (0, (3, 1.5)) if faint else dashes
-    ax.plot(steps_seen, np.nanmean(values, 0), color=colour, linestyle=style, label=label, linewidth=0.9 if faint else 1.2)
+    ax.plot(
+        steps_seen, np.nanmean(values, 0), color=colour, linestyle=style, label=label, linewidth=0.9 if faint else 1.2
+    )
     if len(values) > 1 and not faint:
         ax.fill_between(steps_seen, np.nanmin(values, 0), np.nanmax(values, 0), color=colour, alpha=0.15, linewidth=0)
 

@@ -1,4 +1,5 @@
-"""Where structural consensus fails: how much small classes hear of the largest one, by imbalance and length of the walk.
+"""Where structural consensus fails: how much small classes hear of the largest one, by imbalance and length of the
+walk.
 
 The paper says in words that consensus may come to be dominated by majority neighbourhoods when classes are too rare or
 diffusion too strong. Here G is taken from the pool of finished runs: for an image, the mass of its row of G, itself
@@ -55,10 +56,10 @@ def draw(series: Sequence[Series]) -> Drawn:
     seeds = ", ".join(str(one.first.seed) for one in series)
     return Drawn(
         figure,
-        "Mass of G (diagonal left out, weak views, groups of a training batch's size, last checkpoint) that images of a class "
-        "put on the largest class of the pool (solid) and on their own class (dashed). (a) By class. (b) Mean over the smallest "
-        f"third of the classes as the walk gets longer on the same features; ticks at the right: the largest class's share of "
-        f"the pool. Seeds {seeds}.",
+        "Mass of G (diagonal left out, weak views, groups of a training batch's size, last checkpoint) that images of "
+        "a class put on the largest class of the pool (solid) and on their own class (dashed). (a) By class. (b) Mean "
+        "over the smallest third of the classes as the walk gets longer on the same features; ticks at the right: "
+        f"the largest class's share of the pool. Seeds {seeds}.",
     )
 
 

@@ -43,7 +43,8 @@ def draw(series: Sequence[Series]) -> Drawn:
     return Drawn(
         figure,
         f"Pseudo-labels of the whole pool ({source}; no threshold; seeds {seeds}). TP and FP: right and wrong ones by "
-        "predicted class, GT: true number of images; classes by GT, the largest first. Last panel: share of right ones.",
+        "predicted class, GT: true number of images; classes by GT, the largest first. Last panel: share of right "
+        "ones.",
     )
 
 

@@ -36,7 +36,9 @@ def pool_graph(run: FinishedRun) -> PoolGraph:
     """Weak views of the pool through the live weights of the last checkpoint."""
     found = checkpoint.list_checkpoints(run.folder.checkpoints)
     if not found:
-        raise UserError(f"{run.folder.path} has no checkpoint, and its model is without SAGE's projection; train it again.")
+        raise UserError(
+            f"{run.folder.path} has no checkpoint, and its model is without SAGE's projection; train it again."
+        )
     config = build_config(run.config)
     device = find_device(config.machine)
     dataset = load_data(config.data, config.split)

@@ -17,6 +17,6 @@ def draw(series: Sequence[Series]) -> Drawn:
     ax.set_ylabel("ms per step")
     return Drawn(
         figure,
-        "Wall-clock time of training, evaluations included, divided by the number of steps. Bar: mean over seeds; dots: seeds. "
-        "It is as the machine was at the time; 'unissl bench methods' measures methods side by side.",
+        "Wall-clock time of training, evaluations included, divided by the number of steps. Bar: mean over seeds; "
+        "dots: seeds. It is as the machine was at the time; 'unissl bench methods' measures methods side by side.",
     )

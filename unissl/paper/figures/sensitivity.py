@@ -42,8 +42,9 @@ def draw(series: Sequence[Series]) -> Drawn:
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return Drawn(
         figure,
-        "Test accuracy against one setting at a time, all others alike. best: of all evaluations, chosen on the test images "
-        "(what the paper prints); last: after the last step. Dot: mean over seeds; whisker: lowest to highest seed.",
+        "Test accuracy against one setting at a time, all others alike. best: of all evaluations, chosen on the test "
+        "images (what the paper prints); last: after the last step. Dot: mean over seeds; whisker: lowest to highest "
+        "seed.",
     )
 
 
@@ -64,9 +65,12 @@ def swept_settings(series: Sequence[Series]) -> dict[str, list[Series]]:
         apart = [odd(one, base) for one in series]
         if all(len(found) <= 1 for found in apart):
             return {
-                key: [one for one, found in zip(series, apart, strict=True) if not found or found == [key]] for key in keys
+                key: [one for one, found in zip(series, apart, strict=True) if not found or found == [key]]
+                for key in keys
             }
-    raise UserError(f"The runs differ in {', '.join(keys)} at once; give runs that differ from one of them in one number.")
+    raise UserError(
+        f"The runs differ in {', '.join(keys)} at once; give runs that differ from one of them in one number."
+    )
 
 
 def value_of(run: FinishedRun, key: str) -> float:

@@ -1,4 +1,4 @@
-"""Finished runs as what figures are drawn from: folders read, runs that differ in the seed alone put together, names."""
+"""Finished runs as what figures are drawn from: folders read, seeds of one configuration put together, names given."""
 
 from __future__ import annotations
 

@@ -31,11 +31,17 @@ class Mix:
 
 
 def of_data(data: DataConfig) -> Drawn:
-    """The four settings on one data set, in numbers that it has images for. Numbers are ours; profiles are the paper's."""
+    """The four settings on one data set, in numbers that fit it. Numbers are ours, profiles the paper's."""
     labels, names = (table := load(data).train).labels, table.class_names
     smallest = int(np.bincount(labels[labels >= 0], minlength=len(names)).min())
     many, room = max(8, smallest // 4), smallest - max(8, smallest // 4)
-    tail = {"labelled_profile": "long-tailed", "gamma_l": 10.0, "labels_per_class": many, "max_count": room, "gamma": 20.0}
+    tail = {
+        "labelled_profile": "long-tailed",
+        "gamma_l": 10.0,
+        "labels_per_class": many,
+        "max_count": room,
+        "gamma": 20.0,
+    }
     kinds = {
         "SSL": {"labels_per_class": many, "profile": "uniform", "max_count": room, "gamma": 1.0},
         "LTSSL": {**tail, "profile": "long-tailed"},
@@ -45,12 +51,14 @@ def of_data(data: DataConfig) -> Drawn:
     mixes = []
     for title, settings in kinds.items():
         split = make_split(labels, len(names), SplitConfig.model_validate(settings), SEED, names)
-        mixes.append(Mix(title, np.array(split.labelled_counts), np.bincount(labels[split.unlabelled], minlength=len(names))))
+        mixes.append(
+            Mix(title, np.array(split.labelled_counts), np.bincount(labels[split.unlabelled], minlength=len(names)))
+        )
     return Drawn(
         _draw(mixes),
-        f"Class mix of labelled images and pool in four settings, split from {data.name} with seed {SEED}. SSL: both uniform; "
-        "LTSSL: both long-tailed alike; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels per class, arbitrary "
-        "pool. Numbers of images are chosen to fit the data set.",
+        f"Class mix of labelled images and pool in four settings, split from {data.name} with seed {SEED}. SSL: both "
+        "uniform; LTSSL: both long-tailed alike; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels per "
+        "class, arbitrary pool. Numbers of images are chosen to fit the data set.",
     )
 
 

@@ -20,9 +20,9 @@ def draw(series: Sequence[Series]) -> Drawn:
     ax.set_ylabel("silhouette coefficient")
     return Drawn(
         figure,
-        f"Mean silhouette coefficient of the features of up to {MOST_IMAGES:,} test images (averaged weights, Euclidean "
-        "distances, true classes; from -1 to 1, higher is better). Bar: mean over seeds; dots: seeds. The paper does not "
-        "say its metric or sample.",
+        f"Mean silhouette coefficient of the features of up to {MOST_IMAGES:,} test images (averaged weights, "
+        "Euclidean distances, true classes; from -1 to 1, higher is better). Bar: mean over seeds; dots: seeds. The "
+        "paper does not say its metric or sample.",
     )
 
 

@@ -22,9 +22,10 @@ def draw(series: Sequence[Series]) -> Drawn:
     letter((left, right))
     return Drawn(
         figure,
-        f"Cosine similarity of the features of up to {MOST_IMAGES:,} test images (averaged weights, not centred): mean over "
-        "pairs of images of two classes, averaged over pairs of classes; and mean over pairs of different images of a class, "
-        "averaged over classes. Bar: mean over seeds; dots: seeds. The paper does not say its convention.",
+        f"Cosine similarity of the features of up to {MOST_IMAGES:,} test images (averaged weights, not centred): "
+        "mean over pairs of images of two classes, averaged over pairs of classes; and mean over pairs of different "
+        "images of a class, averaged over classes. Bar: mean over seeds; dots: seeds. The paper does not say its "
+        "convention.",
     )
 
 

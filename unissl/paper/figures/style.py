@@ -1,4 +1,4 @@
-"""How the figures look: sizes of a two-column page, small type, few lines, colours that colour-blind eyes tell apart."""
+"""How the figures look: sizes of a two-column page, small type, few lines, colours for colour-blind eyes too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0000
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLUMN, PAGE = 3.35, 6.9
 """Widths in inches: a column, and a page of two."""
-LETTERS = {
+LETTERS: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -82,11 +82,16 @@ def letter(axes: Sequence[Axes]) -> None:
         ax.set_title(f"({chr(ord('a') + number)}) {ax.get_title()}".rstrip())
 
 
-def legend_outside(figure: Figure, handles: Sequence[Any], labels: Sequence[str], where: str = "lower center") -> None:
+def legend_outside(
+    figure: Figure,
+    handles: Sequence[Any],
+    labels: Sequence[str],
+    where: Literal["outside lower center", "outside upper center"] = "outside lower center",
+) -> None:
     """Beside the panels, in as many columns as the figure is wide enough for."""
     room = int(figure.get_figwidth() * LETTERS_PER_INCH)
     columns = max(1, min(len(labels), room // (max(len(label) for label in labels) + 7)))
-    figure.legend(handles, labels, loc=f"outside {where}", ncols=columns)
+    figure.legend(handles, labels, loc=where, ncols=columns)
 
 
 def refuse_format(path: Path) -> None:
@@ -98,9 +103,9 @@ def save(drawn: Drawn, path: Path) -> None:
     """The same figure gives the same bytes; the caption is kept inside the file."""
     refuse_format(path)
     kind = path.suffix.lower()[1:]
-    facts: dict[str, str | None] = {
+    kinds: dict[str, dict[str, str | None]] = {
         "svg": {"Date": None, "Description": drawn.caption},
         "pdf": {"CreationDate": None, "Subject": drawn.caption},
         "png": {"Description": drawn.caption},
-    }[kind]
-    write_atomically(path, lambda draft: drawn.figure.savefig(draft, format=kind, metadata=facts, dpi=200))
+    }
+    write_atomically(path, lambda draft: drawn.figure.savefig(draft, format=kind, metadata=kinds[kind], dpi=200))

@@ -31,23 +31,32 @@ def draw(series: Sequence[Series]) -> Drawn:
         features, truth = features_of_test(one.first, MOST_POINTS)
         points = flatten(features)
         rest = ~np.isin(truth, named)
-        ax.scatter(*points[rest].T, s=2, color=LIGHT, linewidths=0, rasterized=False)
+        ax.scatter(points[rest, 0], points[rest, 1], s=2, color=LIGHT, linewidths=0)
         for place, c in enumerate(named):
-            ax.scatter(*points[truth == c].T, s=7 if _look(place)["marker"] == "^" else 5, linewidths=0, **_look(place))
+            of_class, size = points[truth == c], 5 if place < len(HUES) else 7
+            ax.scatter(of_class[:, 0], of_class[:, 1], s=size, linewidths=0, **_look(place))
         ax.set_title(title)
         ax.set(xticks=[], yticks=[], aspect="equal")
         ax.spines[:].set_visible(False)
     for ax in axes[len(series) :]:
         ax.set_axis_off()
     letter(axes[: len(series)])
-    handles = [Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, **_look(place)) for place in range(len(named))]
-    figure.legend(handles, [plain(names[c], 12) for c in named], loc="outside lower center", ncols=7 if len(named) > 10 else len(named), handletextpad=0.1)
+    handles = [
+        Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, **_look(place)) for place in range(len(named))
+    ]
+    figure.legend(
+        handles,
+        [plain(names[c], 12) for c in named],
+        loc="outside lower center",
+        ncols=7 if len(named) > 10 else len(named),
+        handletextpad=0.1,
+    )
     seeds = ", ".join(str(one.first.seed) for one in series)
     return Drawn(
         figure,
-        f"t-SNE (after PCA to 30 dimensions, perplexity 30) of the features of up to {MOST_POINTS:,} test images by averaged "
-        f"weights, coloured by true class; seeds {seeds}. The paper does not say its settings. Distances between islands "
-        "mean nothing.",
+        f"t-SNE (after PCA to 30 dimensions, perplexity 30) of the features of up to {MOST_POINTS:,} test images by "
+        f"averaged weights, coloured by true class; seeds {seeds}. The paper does not say its settings. Distances "
+        "between islands mean nothing.",
     )
 
 
