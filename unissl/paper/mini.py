@@ -35,9 +35,11 @@ DIGITS: Tree = {
     "augment": {"flip": False, "pad": 2, "geometry": 0.5},
 }
 FASHION: Tree = {"data": {"name": "fashion-mnist", "size": 16, "test_limit": 1000}, "augment": {"pad": 2}}
+CUT_FASHION = merge(FASHION, {"data": {"size": 18}, "augment": {"pad": 0, "crop": 16}})
+"""Views cut from larger images without a border, as for Food-101."""
 DATA = {
     "cifar10": DIGITS, "svhn": DIGITS,
-    "cifar100": FASHION, "food101": FASHION, "stl10": FASHION, "imagenet127": FASHION,
+    "cifar100": FASHION, "food101": CUT_FASHION, "stl10": FASHION, "imagenet127": FASHION,
 }  # fmt: skip
 OWN_MIX: dict[str, Tree] = {
     "stl10": {"profile": "uniform", "gamma": 1.0, "max_count": 496},
@@ -67,6 +69,7 @@ def mini_tree(full: Tree) -> Tree:
 def _mini_split(full: Tree) -> Tree:
     data, split = full["data"]["name"], dict(full["split"])
     if data in OWN_MIX:
+        split.pop("labelled_share", None)
         return merge(split, OWN_MIX[data])
     if DATA[data] is DIGITS:
         split |= {"max_count": 110, "gamma": split["gamma"] / 10}
