@@ -22,7 +22,14 @@ from unissl.train.trainer import TrainConfig
 from unissl.types import UNKNOWN
 
 DEFAULT_STEPS = 2**18
-OPEN_SET_SETTINGS = {"heldout", "unknown_classes", "unknown_data", "unknown_root", "unknown_data_classes", "unknown_count"}
+OPEN_SET_SETTINGS = {
+    "heldout",
+    "unknown_classes",
+    "unknown_data",
+    "unknown_root",
+    "unknown_data_classes",
+    "unknown_count",
+}
 """Settings of a split that go with any class mix, a given one included."""
 
 

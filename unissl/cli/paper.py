@@ -35,7 +35,9 @@ def list_(*, format: Format = "table") -> None:
 
     from unissl.cli.catalogue import show
 
-    table = Table(Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5])
+    table = Table(
+        Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5]
+    )
     for row in listing():
         table.add_row(*row.cells())
     show(table)

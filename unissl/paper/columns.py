@@ -44,7 +44,9 @@ A100 = column("cifar10", "a", 100)
 """CIFAR-10, N = 40, arbitrary, gamma_u = 100: where the authors looked closest, and whose log they released."""
 STL10 = Setting("stl10", "STL-10", _tree("stl10", {"labels_per_class": 4}))
 """Its pool is the 100,000 images that nobody labelled, in the mix they come in."""
-IMAGENET127 = Setting("imagenet127", "ImageNet-127", _tree("imagenet127", {"labelled_share": 0.1, "profile": "natural"}))
+IMAGENET127 = Setting(
+    "imagenet127", "ImageNet-127", _tree("imagenet127", {"labelled_share": 0.1, "profile": "natural"})
+)
 """A tenth of each class is labelled, the rest is the pool, so that gamma_l = gamma_u = 286 is the data's own."""
 ONE_LABEL = altered(A100, "cifar10-n10-a100", "CIFAR-10, 1 label per class", {"split": {"labels_per_class": 1}})
 RESNET50 = altered(A100, "cifar10-resnet50-a100", "CIFAR-10 with ResNet-50", {"net": {"name": "resnet-50"}})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unissl.paper.columns import A100, columns
 from unissl.paper.experiment import Experiment, Printed
-from unissl.paper.rows import SAGE, row, sage
 from unissl.paper.main_tables import AUTHORS_SEED, SEEDS
+from unissl.paper.rows import SAGE, row, sage
 
 _GRI = columns("cifar10", (50, 100, 150), ("a",))
 _BEST = Printed(66.83)
@@ -73,7 +73,8 @@ OURS = (
         (
             sage("seed-0", "K = d + 1, anchors' seed 0", exact="dense"),
             sage("seed-1", "K = d + 1, anchors' seed 1", exact="dense", anchor_seed=1),
-            sage("k-50", "K = 50", anchors=50), sage("k-50-seed-1", "K = 50, anchors' seed 1", anchors=50, anchor_seed=1),
+            sage("k-50", "K = 50", anchors=50),
+            sage("k-50-seed-1", "K = 50, anchors' seed 1", anchors=50, anchor_seed=1),
             sage("k-80", "K = 80", anchors=80), sage("k-200", "K = 200", anchors=200),
         ),
         SEEDS,
@@ -100,7 +101,7 @@ OURS = (
             ("acr-port", A100.name): Printed(56.36, 4.38),
             ("cpg-port", A100.name): Printed(52.41, 2.58),
         },
-        "The printed numbers rest on ports, some with defects (docs/methods.md); that the ports were run as released is an "
-        "assumption.",
+        "The printed numbers rest on ports, some with defects (docs/methods.md); that the ports were run as released "
+        "is an assumption.",
     ),
 )  # fmt: skip
