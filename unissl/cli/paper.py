@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 paper = App(
     name="paper",
     help="Run the experiments of the SAGE paper, at full size or in miniature.",
-    help_epilogue="Start with `unissl paper list`.",
+    help_epilogue="Example: unissl paper list",
 )
 Format = Literal["table", "md", "csv", "json"]
 Negative = Parameter(negative="")
