@@ -3,10 +3,10 @@
     python tests/stress/paper_grid.py --out runs/stress-grid
     python tests/stress/paper_grid.py --only supervised,sage --settings cifar10-a100 --out runs/stress-small
 
-Runs table1 in miniature with one seed (108 runs, about 20 minutes per engine on two quiet cores): with the local engine,
-killed twice at random moments with SIGKILL and started again; then with Ray, where a worker is killed amid its run. Checks
-that no finished run was repeated and that every summary is the same in all but its seconds, and says how long each took.
-Linux only: workers of Ray are found in /proc.
+Runs table1 in miniature with one seed, 108 runs: with the local engine, killed twice at random moments with SIGKILL and
+started again; then with Ray, where a worker is killed amid its run. Checks that no finished run was repeated and that
+every summary is the same in all but its seconds, and says how long each took. Linux only: workers of Ray are found in
+/proc.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def require_kept(before: dict[str, int], after: dict[str, int]) -> None:
 
 def ray_with_a_killed_worker(arguments: argparse.Namespace, out: Path) -> None:
     grid = subprocess.Popen(command(arguments, out, "--engine", "ray"))
-    killed = None
+    after, killed = random.randrange(max(1, count(arguments, out) // 2)), None
     while grid.poll() is None and killed is None:
         time.sleep(0.2)
         begun = [file.parent.parent.name for file in out.glob("mini/*/checkpoints/*.safetensors")]
         open_runs = sorted(set(begun) - set(finished(out)))
-        if open_runs and random.random() < 0.02 or len(open_runs) == 1 and not finished(out):
+        if open_runs and len(finished(out)) >= after:
             killed = kill_worker(random.choice(open_runs))
     if grid.wait() != 0:
         raise SystemExit("FAILED: the grid did not end well under Ray")

@@ -25,6 +25,8 @@ from unissl.recipes import short
 from unissl.run_config import RunConfig, build_config
 
 STEPS = 300
+UNKNOWN_TESTS = 500
+"""Unknowns among the test images, as many as there are digits."""
 BUDGET: Tree = {"steps": STEPS, "epochs": 20, "log_every": 10, "checkpoint_every": 60}
 NETS = {"wrn-28-2": "wrn-10-1", "resnet-50": "resnet-18"}
 HALF_AS_WIDE = 2
@@ -62,6 +64,8 @@ def mini_tree(full: Tree) -> Tree:
     small["net"]["name"] = NETS[full["net"]["name"]]
     small["train"] = merge(small["train"], BUDGET)
     small["split"] = _mini_split(full)
+    if "unknown_data" in full["split"]:
+        small["data"]["test_limit"] = UNKNOWN_TESTS
     small["method"] = merge(small["method"], _mini_method(method, CLASSES[small["data"]["name"]]))
     return small
 

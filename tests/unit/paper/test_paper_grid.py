@@ -110,7 +110,7 @@ def test_unknown_rows_and_columns_are_refused_with_a_hint() -> None:
     with pytest.raises(UserError, match="'sagee' is no variant of table1. Did you mean 'sage'"):
         plan(get_experiment("table1"), "mini", only=["sagee"])
     with pytest.raises(UserError, match="Did you mean 'cifar10-a100'"):
-        plan(get_experiment("table1"), "mini", settings=["cifar10-a10"])
+        plan(get_experiment("table1"), "mini", settings=["cifar10-b100"])
 
 
 def test_estimate_uses_finished_runs_of_the_method_else_a_stated_rate() -> None:
