@@ -11,7 +11,7 @@ from unissl.cli.paper_show import figure, table
 paper = App(
     name="paper",
     help="Run the experiments of the SAGE paper, at full size or in miniature.",
-    help_epilogue="Start with `unissl paper list`.",
+    help_epilogue="Example: unissl paper list",
 )
 paper.command(table)
 paper.command(figure)

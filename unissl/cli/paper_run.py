@@ -79,7 +79,11 @@ def carry_out(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
     data = None if request.root is None else str(Path(request.root).resolve())
     out = request.out if is_url(request.out) else str(Path(request.out).resolve())
     tasks = [Task.of(run, out, _scratch(), data, machine) for run in found.todo]
-    ended = show_progress(request.make_engine(prepare).run(tasks), len(tasks), experiment.name)
+    try:
+        ended = show_progress(request.make_engine(prepare).run(tasks), len(tasks), experiment.name)
+    except KeyboardInterrupt:
+        print("stopped; repeat the command to go on", file=sys.stderr)
+        raise
     finish(ended, len(tasks), request.out)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from unissl.errors import UserError, did_you_mean
 from unissl.paper.experiment import Experiment
 from unissl.paper.further import FURTHER, READING
-from unissl.paper.sensitivity import OURS, SENSITIVITY
 from unissl.paper.main_tables import TABLES
+from unissl.paper.sensitivity import OURS, SENSITIVITY
 
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (*TABLES, *SENSITIVITY, *FURTHER, *READING, *OURS)}
 

@@ -17,9 +17,8 @@ TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "food1
 MAX_COUNTS = {"cifar10": 4996, "cifar100": 496, "svhn": 4996, "food101": 496}
 """M_max, pool images of the largest class."""
 PROFILES = {"u": "uniform", "lt": "long-tailed", "a": "arbitrary"}
-VIEWS: dict[str, Tree] = {"food101": {"augment": {"flip": True, "pad": 0}}}
-"""Where views differ from the usual: Food-101 is cut out of 36 x 36 pixels without a border. All sets are mirrored,
-SVHN too, as the released code does."""
+VIEWS: dict[str, Tree] = {"food101": {"augment": {"pad": 0, "crop": 32}}}
+"""Where views differ from the usual: Food-101 is cut out of 36 x 36 pixels, without a border."""
 
 
 def column(data: str, short: str, gamma: int, labels: int = 4) -> Setting:
@@ -37,6 +36,7 @@ def altered(base: Setting, name: str, title: str, tree: Tree) -> Setting:
 
 
 def _tree(data: str, split: Tree) -> Tree:
+    """All sets are mirrored, SVHN too, as in the released code."""
     return merge({"data": {"name": data}, "split": split, "augment": {"flip": True}}, VIEWS.get(data, {}))
 
 
@@ -44,7 +44,10 @@ A100 = column("cifar10", "a", 100)
 """CIFAR-10, N = 40, arbitrary, gamma_u = 100: where the authors looked closest, and whose log they released."""
 STL10 = Setting("stl10", "STL-10", _tree("stl10", {"labels_per_class": 4}))
 """Its pool is the 100,000 images that nobody labelled, in the mix they come in."""
-IMAGENET127 = Setting("imagenet127", "ImageNet-127", _tree("imagenet127", {}))
+IMAGENET127 = Setting(
+    "imagenet127", "ImageNet-127", _tree("imagenet127", {"labelled_share": 0.1, "profile": "natural"})
+)
+"""A tenth of each class is labelled, the rest is the pool, so that gamma_l = gamma_u = 286 is the data's own."""
 ONE_LABEL = altered(A100, "cifar10-n10-a100", "CIFAR-10, 1 label per class", {"split": {"labels_per_class": 1}})
 RESNET50 = altered(A100, "cifar10-resnet50-a100", "CIFAR-10 with ResNet-50", {"net": {"name": "resnet-50"}})
 OPEN_SET = altered(

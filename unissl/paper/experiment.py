@@ -1,8 +1,8 @@
 """What an experiment of the paper is: columns, rows, seeds, and the numbers that were printed.
 
 A *setting* is a column of a table (a data set and how it is split), a *variant* is a row (a method, or a form of one).
-Both are trees of differences, as everywhere in :mod:`unissl.config`, so that an experiment is data: the run of a cell is
-the protocol of the paper, then the setting, then the variant, then the seed.
+Both are trees of differences, as everywhere in :mod:`unissl.config`, so that an experiment is data: the run of a cell
+is the protocol of the paper, then the setting, then the variant, then the seed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Printed:
 class Experiment:
     """A grid of runs (every variant in every setting with every seed) and what the paper says comes out.
 
-    ``reads`` names experiments whose runs this one uses; one without settings of its own is drawn or computed from them.
+    ``reads`` names experiments whose runs this one uses; one without settings is drawn or computed from those alone.
     """
 
     name: str

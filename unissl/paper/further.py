@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unissl.paper.columns import IMAGENET127, ONE_LABEL, OPEN_SET, RESNET50, column
 from unissl.paper.experiment import Experiment, Printed
-from unissl.paper.rows import rows
 from unissl.paper.main_tables import SEEDS, SVHN_ARBITRARY
+from unissl.paper.rows import rows
 
 _SEEDS_UNKNOWN = "How many seeds were run is not said; we take three."
 
@@ -27,8 +27,8 @@ FURTHER = (
             ("simpro", "imagenet127"): Printed(46.93), ("cdmad", "imagenet127"): Printed(21.92),
             ("meta-expert", "imagenet127"): Printed(49.83), ("cpg", "imagenet127"): Printed(50.43),
         },
-        "Rounding of the 10 %, test subset and Meta-Expert's cuts are not published; gamma_l = gamma_u = 286 is the data's "
-        f"own mix. {_SEEDS_UNKNOWN}",
+        "Rounding of the 10 %, test subset and Meta-Expert's cuts are not published; gamma_l = gamma_u = 286 is the "
+        f"data's own mix. {_SEEDS_UNKNOWN}",
     ),
     Experiment(
         "open-set", "Unknown classes in the pool, CIFAR-10 arbitrary 100", (OPEN_SET,),
@@ -37,8 +37,8 @@ FURTHER = (
             ("sage", OPEN_SET.name): Printed(60.88), ("ssb", OPEN_SET.name): Printed(47.41),
             ("scomatch", OPEN_SET.name): Printed(51.03), ("calimatch", OPEN_SET.name): Printed(56.12),
         },
-        "Which ten classes of ImageNet-127, and how many images, is not published; we take the first ten and 5,000 images. "
-        f"{_SEEDS_UNKNOWN}",
+        "Which ten classes of ImageNet-127, and how many images, is not published; we take the first ten and 5,000 "
+        f"images. {_SEEDS_UNKNOWN}",
     ),
     Experiment(
         "resnet50", "ResNet-50 with d = 2048, CIFAR-10 arbitrary 100", (RESNET50,),
@@ -60,8 +60,9 @@ READING = (
     ),
     Experiment(
         "overhead", "Appendix: run time",
-        note="No runs of its own: `unissl bench methods` measures each method's step beside FixMatch's, `unissl bench gri` "
-        "the graph. Printed: FixMatch 18.5 h, CGMatch 29.5 h, Meta-Expert 19.2 h, CPG 22.6 h, SAGE 18.8 h on one RTX 4090.",
+        note="No runs of its own: `unissl bench methods` measures each method's step beside FixMatch's, `unissl bench "
+        "gri` the graph. Printed: FixMatch 18.5 h, CGMatch 29.5 h, Meta-Expert 19.2 h, CPG 22.6 h, SAGE 18.8 h on one "
+        "RTX 4090.",
     ),
     Experiment(
         "motivation", "Figures: pseudo-labels, t-SNE, silhouette and similarity, SVHN arbitrary 150", (SVHN_ARBITRARY,),

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 
 from unissl.errors import UserError, did_you_mean
 from unissl.paper.experiment import Experiment, Setting, Variant
-from unissl.paper.place import State, examine, place_of
 from unissl.paper.mini import mini_config
+from unissl.paper.place import State, examine, place_of
 from unissl.paper.resolve import full_config
 from unissl.run_config import RunConfig, identity
 

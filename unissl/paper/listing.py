@@ -33,7 +33,14 @@ class Row:
 
 def listing() -> list[Row]:
     return [
-        Row(one.name, one.title, one.runs, len({run.key for run in plan(one, "mini")}), len(one.printed), _published(one))
+        Row(
+            one.name,
+            one.title,
+            one.runs,
+            len({run.key for run in plan(one, "mini")}),
+            len(one.printed),
+            _published(one),
+        )
         for one in EXPERIMENTS.values()
     ]
 

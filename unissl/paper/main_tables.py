@@ -32,13 +32,13 @@ TABLES = (
     Experiment(
         "table3", "Table 3: SVHN, Food-101, STL-10", _OTHERS, FIVE, SEEDS,
         printed.read_printed(printed.TABLE3, _OTHERS),
-        "In the miniature STL-10 is a uniform pool whose truth is known, since no small set comes without. " + BASELINES,
+        "In the miniature STL-10 is a uniform pool with known truth, since no small set comes without. " + BASELINES,
     ),
     Experiment(
         "table4", "Table 4: what AB, DRP and GRI add", _ABLATED, ABLATION, AUTHORS_SEED,
         printed.read_printed(printed.TABLE4, _ABLATED),
-        "One run per cell, seed 2 by inference. V1 is not defined in the paper: here the primary head learns from every "
-        "pseudo-label alike.",
+        "One run per cell, seed 2 by inference. V1 is not defined in the paper: here the primary head learns from "
+        "every pseudo-label alike.",
     ),
 )  # fmt: skip
 

@@ -25,6 +25,8 @@ from unissl.recipes import short
 from unissl.run_config import RunConfig, build_config
 
 STEPS = 300
+UNKNOWN_TESTS = 500
+"""Unknowns among the test images, as many as there are digits."""
 BUDGET: Tree = {"steps": STEPS, "epochs": 20, "log_every": 10, "checkpoint_every": 60}
 NETS = {"wrn-28-2": "wrn-10-1", "resnet-50": "resnet-18"}
 HALF_AS_WIDE = 2
@@ -35,9 +37,11 @@ DIGITS: Tree = {
     "augment": {"flip": False, "pad": 2, "geometry": 0.5},
 }
 FASHION: Tree = {"data": {"name": "fashion-mnist", "size": 16, "test_limit": 1000}, "augment": {"pad": 2}}
+CUT_FASHION = merge(FASHION, {"data": {"size": 18}, "augment": {"pad": 0, "crop": 16}})
+"""Views cut from larger images without a border, as for Food-101."""
 DATA = {
     "cifar10": DIGITS, "svhn": DIGITS,
-    "cifar100": FASHION, "food101": FASHION, "stl10": FASHION, "imagenet127": FASHION,
+    "cifar100": FASHION, "food101": CUT_FASHION, "stl10": FASHION, "imagenet127": FASHION,
 }  # fmt: skip
 OWN_MIX: dict[str, Tree] = {
     "stl10": {"profile": "uniform", "gamma": 1.0, "max_count": 496},
@@ -60,6 +64,8 @@ def mini_tree(full: Tree) -> Tree:
     small["net"]["name"] = NETS[full["net"]["name"]]
     small["train"] = merge(small["train"], BUDGET)
     small["split"] = _mini_split(full)
+    if "unknown_data" in full["split"]:
+        small["data"]["test_limit"] = UNKNOWN_TESTS
     small["method"] = merge(small["method"], _mini_method(method, CLASSES[small["data"]["name"]]))
     return small
 
@@ -67,6 +73,7 @@ def mini_tree(full: Tree) -> Tree:
 def _mini_split(full: Tree) -> Tree:
     data, split = full["data"]["name"], dict(full["split"])
     if data in OWN_MIX:
+        split.pop("labelled_share", None)
         return merge(split, OWN_MIX[data])
     if DATA[data] is DIGITS:
         split |= {"max_count": 110, "gamma": split["gamma"] / 10}

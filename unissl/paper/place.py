@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -50,6 +52,25 @@ class LocalPlace:
         return (self.path / name).read_text(encoding="utf-8")
 
 
+class Unreachable(UserError):
+    """A place for results that does not answer; nothing can be said about the runs there."""
+
+
+@contextmanager
+def reach(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system behind a URL and the path in it. What goes wrong there has many names, by the kind of store."""
+    try:
+        import fsspec
+
+        files, path = fsspec.core.url_to_fs(url)
+        yield files, str(path)
+    except Exception as error:
+        if isinstance(error, UserError):
+            raise
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise Unreachable(f"Cannot use {url} ({said}); give --out a folder or a URL that fsspec can reach.") from error
+
+
 @dataclass(frozen=True)
 class RemotePlace:
     url: str
@@ -58,45 +79,34 @@ class RemotePlace:
         return self.url
 
     def names(self) -> list[str]:
-        files, path = reach(self.url)
-        try:
-            return sorted(Path(entry).name for entry in files.ls(path, detail=False))
-        except FileNotFoundError:
-            return []
+        with reach(self.url) as (files, path):
+            try:
+                return sorted(Path(entry).name for entry in files.ls(path, detail=False))
+            except FileNotFoundError:
+                return []
 
     def read(self, name: str) -> str:
-        files, path = reach(self.url)
-        return str(files.cat_file(f"{path}/{name}").decode())
+        with reach(self.url) as (files, path):
+            return str(files.cat_file(f"{path}/{name}").decode())
 
     def receive(self, folder: Path) -> None:
         """Copy a finished folder up; its summary last, so that what was cut off on the way counts for nothing."""
         found = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
         for file in sorted(found, key=lambda file: file.name == "summary.json"):
             self.receive_file(file, file.relative_to(folder).as_posix())
-        files, path = reach(self.url)
-        if files.exists(f"{path}/{FAILED}"):
-            files.rm_file(f"{path}/{FAILED}")
+        with reach(self.url) as (files, path):
+            if files.exists(f"{path}/{FAILED}"):
+                files.rm_file(f"{path}/{FAILED}")
 
     def receive_file(self, file: Path, name: str | None = None) -> None:
-        files, path = reach(self.url)
-        target = f"{path}/{name or file.name}"
-        files.makedirs(target.rpartition("/")[0], exist_ok=True)
-        files.put_file(str(file), target)
+        with reach(self.url) as (files, path):
+            target = f"{path}/{name or file.name}"
+            files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            files.put_file(str(file), target)
 
 
 def is_url(root: Path | str) -> bool:
     return "://" in str(root)
-
-
-def reach(url: str) -> tuple[Any, str]:
-    """The file system behind a URL and the path in it."""
-    try:
-        import fsspec
-
-        files, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"Cannot reach {url} ({error}); give --out a folder or a URL that fsspec knows.") from None
-    return files, str(path)
 
 
 def place_of(root: Path | str, scale: str, name: str) -> LocalPlace | RemotePlace:
@@ -131,6 +141,8 @@ def examine(place: Place, key: str) -> Finding:
         if identity(build_config(tomllib.loads(place.read("config.toml")))) != key:
             return _foreign(f"{place} holds a begun run of another configuration; move it away")
         return _failure(place) if FAILED in names else Finding("cut off")
+    except Unreachable:
+        raise
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, UserError) as error:
         said = " ".join(str(error).split())
         return _foreign(f"{place} cannot be read as a run ({said}); delete it to have it run again")
@@ -150,4 +162,4 @@ def require_folder(root: Path | str) -> None:
         with disk_errors(Path(root)):
             Path(root).mkdir(parents=True, exist_ok=True)
     else:
-        reach(str(root))
+        RemotePlace(str(root)).names()

@@ -44,8 +44,8 @@ class Survey:
             lines.append(f"{len(self.todo)} to do: {self.estimate(jobs)}{beside}")
         if self.outdated:
             lines.append(
-                f"{self.outdated} finished runs of these cells have another configuration than the grid has now; they stay "
-                "as they are and are not counted"
+                f"{self.outdated} finished runs of these cells have another configuration than the grid has now; they "
+                "stay as they are and are not counted"
             )
         return lines
 

@@ -50,9 +50,9 @@ class RayEngine:
             if address:
                 ray.init(address=address, **quiet)
             else:
-                ray.init(
-                    address="local", num_cpus=max(1, round(self.jobs * self.cpus)), include_dashboard=False, **quiet
-                )
+                os.environ.setdefault("RAY_worker_niceness", "0")  # here the runs are all there is to do
+                cpus = max(1, round(self.jobs * self.cpus))
+                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
             said = " ".join(str(error).split())[:200]
             raise UserError(
