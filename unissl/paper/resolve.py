@@ -13,12 +13,15 @@ BY_DATA: dict[tuple[str, str], Tree] = {
     ("cgmatch", "svhn"): {"method": {"threshold_min": 0.9, "threshold_max": 0.95}},
 }
 """What a method was published to do differently on one data set."""
+RECORDED: Tree = {"train": {"diagnostics": True}}
+"""Every run keeps what the figures need; it changes no other number. Where nobody knows the truth, it costs nothing."""
 
 
 def full_config(setting: Setting, variant: Variant, seed: int) -> RunConfig:
     """The protocol of the paper, then what belongs to method and data set, then the cell."""
     own = BY_DATA.get((variant.method, setting.tree["data"]["name"]), {})
-    return settled(build_config(merge(paper(variant.method), own, setting.tree, variant.tree, {"seed": seed})))
+    layers = (paper(variant.method), RECORDED, own, setting.tree, variant.tree, {"seed": seed})
+    return settled(build_config(merge(*layers)))
 
 
 def settled(config: RunConfig) -> RunConfig:
