@@ -107,7 +107,7 @@ def figure(
     get_figure(name)
     refuse_format(place)
     with small_print():
-        drawn = draw_runs(name, folders) if folders else draw_experiment(name, scale, Path(runs), root)
+        drawn = draw_runs(name, folders) if folders else draw_experiment(name, scale, runs, root)
         save(drawn, place)
     print(drawn.caption)
     print(f"written to {place}")

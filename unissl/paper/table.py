@@ -41,6 +41,8 @@ def experiment_tables(
             f"one of {', '.join(experiment.reads) or 'the tables in unissl paper list'}."
         )
     cells = gather(experiment, scale, root, only, seeds, settings)
+    if not cells:
+        raise UserError("No run is chosen; name at least one row, column and seed, or leave out --only and the like.")
     columns = [setting for setting in experiment.settings if any(setting.name == name for _, name in cells)]
     sheets = [measured(experiment, scale, cells, columns)]
     differences = difference_sheet(experiment, cells, columns)

@@ -25,6 +25,7 @@ from unissl.paper.figures import (
 from unissl.paper.figures.series import FinishedRun, Series, group, read_run
 from unissl.paper.figures.style import Drawn
 from unissl.paper.grid import Scale, look, plan
+from unissl.paper.place import is_url
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,15 @@ def _name_and_folder(text: str) -> tuple[str | None, str]:
     return (name, folder) if equals and not Path(text).exists() else (None, text)
 
 
-def draw_experiment(name: str, scale: Scale, root: Path, data_root: str | None = None) -> Drawn:
+def draw_experiment(name: str, scale: Scale, root: str, data_root: str | None = None) -> Drawn:
     """The figure of the experiment's own runs, as many as are finished."""
     kind = get_figure(name)
     if name == "settings":
         data = "cifar10" if scale == "full" else "digits"
         return settings.of_data(DataConfig(name=data, root=data_root))
-    found = [one for source in kind.sources for one in experiment_series(source, scale, root)]
+    if is_url(root):
+        raise UserError(f"Figures are drawn from folders; copy the runs in {root} here and give that folder with --runs.")
+    found = [one for source in kind.sources for one in experiment_series(source, scale, Path(root))]
     if not found:
         commands = " and ".join(f"'unissl paper run {source.experiment} --scale {scale}'" for source in kind.sources)
         raise UserError(
