@@ -9,22 +9,31 @@ import pytest
 from cli_helpers import Refuses, succeed
 
 from unissl.paper import mini
+from unissl.paper.catalogue import get_experiment
+from unissl.paper.grid import plan
+from unissl.runs import run
 
 
-def test_a_table_has_the_runs_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_and_figures_of_an_experiment_take_the_runs_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(mini.BUDGET, "steps", 2)
-    monkeypatch.setitem(mini.BUDGET, "epochs", 1)
-    chosen = ("table1", "--scale", "mini", "--settings", "cifar10-a100", "--only", "fixmatch", "--seeds", "0")
-    succeed("paper", "run", *chosen, "--out", tmp_path / "runs")
+    monkeypatch.setitem(mini.BUDGET, "epochs", 2)
+    (planned,) = plan(get_experiment("motivation"), "mini", ["sage"])
+    root = tmp_path / "runs"
+    run(planned.config, planned.folder(root), quiet=True)
+    words = ("motivation", "--scale", "mini", "--runs", root)
     out = tmp_path / "table.csv"
-    succeed("paper", "table", *chosen[:-1], "0,1", "--runs", tmp_path / "runs", "--format", "csv", "--out", out)
-    lines = list(csv.DictReader(out.open(encoding="utf-8")))
-    assert [(line["reading"], line["n"], line["holes"]) for line in lines] == [
-        (reading, "1", "1: missing") for reading in ("last", "mean_last_20", "best")
+    succeed("paper", "table", *words, "--only", "sage", "--seeds", "2,3", "--format", "csv", "--out", out)
+    lines = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
+    assert [(line["reading"], line["n"], line["seeds"], line["holes"]) for line in lines] == [
+        (reading, "1", "2", "3: missing") for reading in ("last", "mean_last_20", "best")
     ]
     assert 0 < float(lines[0]["mean"]) < 100
-    shown = succeed("paper", "table", *chosen, "--runs", tmp_path / "runs").out
-    assert "one seed, so no deviation" in shown and "as published, at full size" in shown
+    shown = succeed("paper", "table", *words).out
+    assert "one seed, so no deviation" in shown and "2 of 3 runs missing" in shown
+    said = succeed("paper", "figure", "stability", "--scale", "mini", "--runs", root, "--out", tmp_path / "x.svg").out
+    assert "Correction ratio" in said and (tmp_path / "x.svg").exists()
 
 
 def test_a_figure_of_a_run(finished_run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What G says about the pool, by hand and by loops; what is recorded of it changes nothing else and survives a resume."""
+"""What G says about the pool, by hand and by loops; its record changes nothing else and survives a resume."""
 
 from __future__ import annotations
 

@@ -70,7 +70,12 @@ def test_the_tidy_table_has_every_number_once() -> None:
     lines = [dict(zip(sheet.head, row, strict=True)) for row in sheet.rows]
     assert len(lines) == 3 * 2 * 3
     (one,) = [x for x in lines if (x["variant"], x["setting"], x["reading"]) == ("fixmatch", "s2", "best")]
-    assert (one["n"], one["mean"], one["seeds"], one["holes"]) == ("2", "50.500000", "0 1", "2: failed: a | odd & reason")
+    assert (one["n"], one["mean"], one["seeds"], one["holes"]) == (
+        "2",
+        "50.500000",
+        "0 1",
+        "2: failed: a | odd & reason",
+    )
     assert {x["published_full_size_mean"] for x in lines if x["reading"] != "best"} == {""}
 
 
@@ -99,7 +104,9 @@ def test_an_ablation_is_compared_step_by_step() -> None:
     sheet = difference_sheet(ablation, cells, ablation.settings)
     assert sheet is not None
     names = list(dict.fromkeys(row[0] for row in sheet.rows))
-    assert len(names) == 4 and names[0].startswith("V2") and names[-1].startswith("V4") and names[-1].endswith("V1: none")
+    assert (
+        len(names) == 4 and names[0].startswith("V2") and names[-1].startswith("V4") and names[-1].endswith("V1: none")
+    )
     assert all(cell.startswith("+10.00") for cell in sheet.rows[0][2:])
 
 
@@ -135,7 +142,7 @@ def test_the_rule_of_the_average_gain_gives_8_56() -> None:
 
 
 def test_the_printed_numbers_by_welch() -> None:
-    """190 of the paper's 195 comparisons are printed; the five that are not are STL-10 for the methods Table 3 lacks."""
+    """190 of the paper's 195 comparisons are printed; the other five are STL-10 for methods Table 3 lacks."""
     made = duels([get_experiment(f"table{n}") for n in (1, 2, 3)], printed_comparison, ask_unprinted=True)
     assert len(made) == 195
     assert {(d.rival, d.setting) for d in made if d.comparison.p is None} == {

@@ -94,7 +94,9 @@ def draw_experiment(name: str, scale: Scale, root: str, data_root: str | None = 
         data = "cifar10" if scale == "full" else "digits"
         return settings.of_data(DataConfig(name=data, root=data_root))
     if is_url(root):
-        raise UserError(f"Figures are drawn from folders; copy the runs in {root} here and give that folder with --runs.")
+        raise UserError(
+            f"Figures are drawn from folders; copy the runs in {root} here and give that folder with --runs."
+        )
     found = [one for source in kind.sources for one in experiment_series(source, scale, Path(root))]
     if not found:
         commands = " and ".join(f"'unissl paper run {source.experiment} --scale {scale}'" for source in kind.sources)
