@@ -90,13 +90,15 @@ class RemotePlace:
             return str(files.cat_file(f"{path}/{name}").decode())
 
     def receive(self, folder: Path) -> None:
-        """Copy a finished folder up; its summary last, so that what was cut off on the way counts for nothing."""
-        found = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-        for file in sorted(found, key=lambda file: file.name == "summary.json"):
-            self.receive_file(file, file.relative_to(folder).as_posix())
-        with reach(self.url) as (files, path):
-            if files.exists(f"{path}/{FAILED}"):
-                files.rm_file(f"{path}/{FAILED}")
+        """Copy a finished folder up, without its checkpoints; its summary last, so that what was cut off on the way
+        counts for nothing."""
+        files = [file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()]
+        wanted = [file for file in files if file.parts[0] != "checkpoints" and not file.name.startswith(".")]
+        for file in sorted(wanted, key=lambda file: file.name == "summary.json"):
+            self.receive_file(folder / file, file.as_posix())
+        with reach(self.url) as (store, path):
+            if store.exists(f"{path}/{FAILED}"):
+                store.rm_file(f"{path}/{FAILED}")
 
     def receive_file(self, file: Path, name: str | None = None) -> None:
         with reach(self.url) as (files, path):

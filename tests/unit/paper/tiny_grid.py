@@ -26,7 +26,7 @@ TINY: Tree = {
     "train": {"steps": 4, "epochs": 2},
     "method": {"name": "fixmatch"},
 }
-LONGER: Tree = {"train": {"steps": 400, "epochs": 4, "checkpoint_every": 20}}
+LONGER: Tree = {"train": {"steps": 200, "epochs": 4, "checkpoint_every": 20}}
 """Long enough to be killed between its first checkpoint and its end."""
 
 
@@ -55,6 +55,6 @@ def tiny_task(root: Path | str, seed: int = 0, scratch: Path | str = "unused", *
 
 
 if __name__ == "__main__":
-    tasks = [tiny_task(sys.argv[1], seed, **LONGER) for seed in range(3)]
+    tasks = [tiny_task(sys.argv[1], seed, **LONGER) for seed in range(2)]
     for report in LocalEngine(1, nothing).run(tasks):
         print(report.task.name, report.state, report.reason or "", flush=True)
