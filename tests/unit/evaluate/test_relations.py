@@ -29,6 +29,12 @@ TINY: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time of a tiny run."""
+    monkeypatch.setattr("unissl.results.draw_files", lambda *_: [])
+
+
 def unit(*rows: list[float]) -> Tensor:
     return torch.nn.functional.normalize(torch.tensor(rows, dtype=torch.float64))
 
