@@ -10,7 +10,7 @@ install: .venv/installed
 .venv/installed: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch setuptools
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,onnx,photos,transformers]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,onnx,photos,ray,transformers]'
 	touch $@
 
 demo: install

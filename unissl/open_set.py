@@ -28,8 +28,8 @@ def load_data(data: DataConfig, split: SplitConfig) -> Dataset:
         dataset = declare_unknown(dataset, split.unknown_classes)
     if split.unknown_data is not None:
         size = dataset.train.images.shape[1]
-        others = load(DataConfig(name=split.unknown_data, root=split.unknown_root, size=size))
-        dataset = add_unknowns(dataset, others)
+        chosen = DataConfig(name=split.unknown_data, root=split.unknown_root, size=size, test_limit=data.test_limit)
+        dataset = add_unknowns(dataset, load(chosen), split.unknown_data_classes)
     return dataset
 
 
@@ -51,13 +51,20 @@ def declare_unknown(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
     return replace(dataset, train=relabelled(dataset.train), test=test)
 
 
-def add_unknowns(dataset: Dataset, others: Dataset) -> Dataset:
-    """Append all images of another data set as images of none of the classes, in this one's size and channels."""
-    train = _appended(dataset.train, others.train.images)
+def add_unknowns(dataset: Dataset, others: Dataset, classes: int | None = None) -> Dataset:
+    """Append the images of another data set, of all or of its first ``classes`` classes, as images of none of the
+    classes, in this one's size and channels."""
+    train = _appended(dataset.train, _of_first(others.train, classes))
     test = dataset.test
     if test is not None and others.test is not None:
-        test = _appended(test, others.test.images)
+        test = _appended(test, _of_first(others.test, classes))
     return replace(dataset, train=train, test=test)
+
+
+def _of_first(table: ImageTable, classes: int | None) -> npt.NDArray[np.uint8]:
+    if classes is None:
+        return table.images
+    return table.images[(table.labels >= 0) & (table.labels < classes)]
 
 
 def _appended(table: ImageTable, images: npt.NDArray[np.uint8]) -> ImageTable:

@@ -18,6 +18,7 @@ from unissl.config import Tree, to_toml
 from unissl.cross_validation import cross_validate, refits
 from unissl.data import Dataset
 from unissl.errors import UserError
+from unissl.evaluate.diagnostics import pool_record
 from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions
 from unissl.material import front, views_of_test
@@ -125,6 +126,14 @@ def carry_out(
     """Train from where ``state`` stands to the end of the budget, then write the results."""
     started = time.monotonic() - state.seconds
     tests = views_of_test(config, dataset, batches.views)
+
+    def judge(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
+        metrics, predicted = evaluate(learner, shadow, dataset, split, batches, tests)
+        if config.train.diagnostics:
+            rows, truth = split.unlabelled, dataset.train.labels[split.unlabelled]
+            metrics["pool"] = pool_record(learner.predict, learner.method, batches, rows, truth, state.step)
+        return metrics, predicted
+
     trainer = Trainer(
         state=state,
         batches=batches,
@@ -132,7 +141,7 @@ def carry_out(
         optim=config.optim,
         folder=folder,
         config_hash=identity(config),
-        evaluate=lambda learner, shadow: evaluate(learner, shadow, dataset, split, batches, tests),
+        evaluate=judge,
         title=config.method.name,
         quiet=quiet,
         prefetch=prefetches(config.machine, batches.device),

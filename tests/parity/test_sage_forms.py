@@ -38,6 +38,7 @@ TABLE: dict[str, tuple[Any, Any, Any]] = {
     "labelled_strong": (False, True, False),
     "ridge": (0.1, 0.1, 0.1),
     "anchors": (None, None, None),
+    "anchor_seed": (None, None, None),
     "auxiliary": (True, True, True),
     "weighting": ("drp", "drp", "drp"),
     "con": (True, True, True),

@@ -55,6 +55,17 @@ def test_a_second_data_set_is_brought_to_shape(channels: int, other: int) -> Non
     assert means[0] == pytest.approx(means[1] @ np.array(weights), abs=6)
 
 
+def test_of_a_second_data_set_the_first_classes_can_be_taken() -> None:
+    images = np.arange(6, dtype=np.uint8).repeat(64).reshape(6, 8, 8, 1)
+    ours = from_arrays(images[:2], [0, 1], test=(images[:2], np.array([0, 1])))
+    theirs = from_arrays(images, [0, 1, 2, 2, 1, 0], test=(images[:3], np.array([0, 1, 2])))
+    both = add_unknowns(ours, theirs, classes=2)
+    assert both.train.images[2:, 0, 0, 0].tolist() == [0, 1, 4, 5]
+    assert both.test is not None and both.test.images[2:, 0, 0, 0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="give unknown_data too"):
+        SplitConfig(unknown_data_classes=2)
+
+
 def test_auroc_counts_pairs() -> None:
     truth = np.array([0, 1, OUTSIDE, OUTSIDE, 2])
     outlier = np.array([0.1, 0.5, 0.5, 0.9, 0.6], dtype=np.float32)

@@ -13,6 +13,7 @@ from unissl.cli.catalogue import datasets, methods
 from unissl.cli.demo import demo
 from unissl.cli.evaluate import evaluate
 from unissl.cli.export import export
+from unissl.cli.paper import paper
 from unissl.cli.predict import predict
 from unissl.cli.report import report
 from unissl.cli.split import split
@@ -26,7 +27,7 @@ app = App(
     help_format="plaintext",  # markdown costs a sixth of the time to the answer
     help_epilogue="Start with `unissl demo`. Every verb has --help with an example; --debug shows tracebacks.",
 )
-for verb in (demo, train, evaluate, predict, export, report, split, datasets, methods, bench):
+for verb in (demo, train, evaluate, predict, export, report, split, datasets, methods, bench, paper):
     app.command(verb)
 
 

@@ -1,28 +1,27 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) from the official "python version" archives, packed or unpacked.
 
-Their batches are pickles. A pickle can run any code when it is read, so these are read by an unpickler that knows only
-the handful of things that such a batch is made of.
+Their batches are pickles, which are read without running anything in them (:mod:`unissl.data.batch_pickle`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
-import pickle
 import tarfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unissl.data.batch_pickle import read_batch
 from unissl.data.cache import cached
 from unissl.data.dataset import DataConfig, Dataset, data_folder
 from unissl.data.decode import scale_arrays
 from unissl.data.parquet import find_parquet, load_parquet
+from unissl.data.published import refuse_altered
 from unissl.data.store import store_arrays
 from unissl.errors import UserError
 from unissl.types import ImageTable
@@ -120,6 +119,7 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
     sources = [place] if place.is_file() else [place / name for name in wanted]
 
     def build(target: Path) -> dict[str, Any]:
+        refuse_altered(place)
         contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
         names = _field(contents[release.meta], release.names_key, place, release.meta)
         class_names = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
@@ -180,44 +180,3 @@ def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
     if missing:
         raise UserError(f"{place} holds no {', '.join(missing)}, so it is not the official archive; get it anew.")
     return contents
-
-
-def read_batch(file: IO[bytes], name: str) -> Any:
-    """What is pickled in a batch; refuses everything but plain values and numpy arrays."""
-    try:
-        return _BatchUnpickler(file, encoding="bytes").load()
-    except _Forbidden as error:
-        raise UserError(f"{name} refers to {error}, as no official batch does; it was not read, delete it.") from None
-    except Exception as error:  # a damaged pickle raises nearly every type there is
-        raise UserError(f"{name} is damaged ({error}); get it anew.") from None
-
-
-class _Forbidden(Exception):
-    """The name of something that does not belong into a batch."""
-
-
-def _dtype(code: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
-    # Python 2 wrote 0 and 1 for the two flags, and bytes for the code; recent numpy wants bools and text.
-    return np.dtype(code.decode() if isinstance(code, bytes) else code, bool(align), bool(copy))
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    return text.encode(encoding if encoding == "latin1" else "ascii")
-
-
-_reconstruct: Any = np.empty(0).__reduce__()[0]  # numpy's own, wherever the installed version keeps it
-_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
-    ("_codecs", "encode"): _encode,
-}
-
-
-class _BatchUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise _Forbidden(f"{module}.{name}") from None

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from unissl.augment import AugmentConfig
+from unissl.augment.image_views import ImageViews
 from unissl.errors import UserError
 from unissl.evaluate.doubt import Doubt
-from unissl.evaluate.predict import Predictions, predict_images
+from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.features import BATCH, BehindFront, Front
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
@@ -38,10 +41,17 @@ class Model:
     """Images that are taken at once, unless the caller says otherwise."""
     doubt: Doubt = field(default_factory=Doubt)
     """Which predictions a person should look at."""
+    crop: int | None = None
+    """Side of the square in the centre of an image that the network is shown, if not all of it."""
 
     def predict(self, images: Any, batch_size: int | None = None) -> Predictions:
         """Class probabilities and outlier scores of uint8 images (n, h, w, channels)."""
-        return predict_images(self.module, images, self.mean, self.std, batch_size=batch_size or self.batch)
+        views = self.views(images)
+        return predict_rows(self.module, views, batch_size=batch_size or self.batch)
+
+    def views(self, images: Any) -> ImageViews:
+        """Images (n, h, w, channels) as the network takes them."""
+        return ImageViews(images, AugmentConfig(crop=self.crop), self.mean, self.std, torch.device("cpu"))
 
 
 class Tempered(nn.Module):
@@ -82,7 +92,8 @@ def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     else:
         front = None
         net = build(manifest["net"], num_classes, manifest["channels"], recipe=manifest.get("backbone"))
-        shape = (manifest["channels"], manifest["height"], manifest["width"])
+        sides = [manifest.get("crop", manifest[name]) for name in ("height", "width")]
+        shape = (manifest["channels"], *sides)
     fit_network(net, method_class)
     counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
@@ -121,4 +132,5 @@ def load_model(folder: RunFolder) -> Model:
         tuple(manifest["std"]),
         BATCH if is_frozen(manifest) else Model.batch,
         Doubt.from_manifest(manifest),
+        manifest.get("crop"),
     )

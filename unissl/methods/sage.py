@@ -85,6 +85,8 @@ class SAGEConfig(MethodConfig):
     """beta, steps of the random walk; by default 5 up to ten classes and 3 beyond."""
     anchors: int | None = Field(default=None, ge=2)
     """K, number of anchors; by default d + 1."""
+    anchor_seed: int | None = Field(default=None, ge=0)
+    """Seed of the anchors' orientation, by default 0; it takes effect unless anchors is left out and exact is thin."""
     sim_temperature: float | None = Field(default=None, gt=0)
     """Temperature of the pairwise similarities; by default 0.5 up to ten classes and 1 beyond."""
     graph_temperature: float | None = Field(default=None, gt=0)
@@ -172,7 +174,7 @@ class SAGE(Method):
         self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)
         self.register_buffer("log_prior", prior)
-        self.register_buffer("anchors", simplex_anchors(info.feat_dim, cfg.anchors))  # Eq. (5)
+        self.register_buffer("anchors", simplex_anchors(info.feat_dim, cfg.anchors, cfg.anchor_seed or 0))  # Eq. (5)
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:

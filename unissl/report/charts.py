@@ -104,7 +104,7 @@ def class_mix(pool: Mapping[str, Any], names: Sequence[str]) -> Figure:
         ax.legend(frameon=False, loc="lower right")
     else:
         ax.bar_label(ax.barh(y, counts, color=BLUE), [f" {count:,}" for count in counts], fontsize=8)
-    ax.set_yticks(y, [_plain(names[c]) for c in shown])
+    ax.set_yticks(y, [plain(names[c]) for c in shown])
     ax.invert_yaxis()
     ax.margins(x=0.14)
     ax.set_xlim(left=0)
@@ -125,7 +125,7 @@ def confusion(summary: Mapping[str, Any], title: bool = True) -> Figure:
             colour, text = "white" if share > 0.5 else "black", str(matrix[row, column])
             ax.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
     ax.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")
-    ax.set_yticks(range(len(names)), [_plain(name) for name in names])
+    ax.set_yticks(range(len(names)), [plain(name) for name in names])
     _name_classes(ax, names)
     ax.set_xlabel("predicted")
     ax.set_ylabel("true")
@@ -179,7 +179,7 @@ def feature_map(
         ax.scatter(pool[:, 0], pool[:, 1], s=9, alpha=0.65, linewidths=0, **look)
         ax.scatter(ours[:, 0], ours[:, 1], s=34, linewidths=0.9, edgecolors="black", zorder=3, **look)
         handles.insert(place, ax.scatter([], [], s=24, **look))
-        labels.insert(place, _plain(names[c], 16))
+        labels.insert(place, plain(names[c], 16))
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     columns = 3 if max(len(label) for label in labels) > 6 else 5
@@ -190,7 +190,7 @@ def feature_map(
 def _name_classes(ax: Axes, names: Sequence[str]) -> None:
     if len(names) <= MOST_CELLS:
         long = max(len(name) for name in names) > 3
-        shown = [_plain(name) for name in names]
+        shown = [plain(name) for name in names]
         ax.set_xticks(range(len(names)), shown, rotation=45 if long else 0, ha="right" if long else "center")
 
 
@@ -201,7 +201,7 @@ def printable(text: str) -> str:
     return "".join("\ufffd" if category(c) in ("Cc", "Cs", "Cn") and c not in "\n\t" else c for c in text)
 
 
-def _plain(name: str, longest: int = 20) -> str:
+def plain(name: str, longest: int = 20) -> str:
     """A class name that fits beside a picture: on one line, cut, and without a meaning to matplotlib."""
     line = printable(" ".join(name.split()))
     cut = line if len(line) <= longest else f"{line[: longest - 1]}…"

@@ -37,6 +37,9 @@ class TrainConfig(Settings):
     training of the same length; 0 or 1 for no estimate."""
     epochs: int = Field(default=20, ge=1)
     """Equal parts the budget is cut into; each ends with an evaluation."""
+    diagnostics: bool = False
+    """At each evaluation also record how good pseudo-labels and relations in the pool are, where its truth is known;
+    the figures of the paper need it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Numbers in which the network is trained; heads, losses, weights and predictions stay in float32. bfloat16 is for
     GPUs."""

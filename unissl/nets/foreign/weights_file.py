@@ -64,7 +64,8 @@ def _image_settings(architecture: str, file: Path, channels: int) -> dict[str, A
     """What the weights expect: as the manifest beside them says, where they are a run's own, else by convention."""
     try:
         manifest = json.loads((file.parent / "manifest.json").read_text(encoding="utf-8"))
-        return {"mean": list(manifest["mean"]), "std": list(manifest["std"]), "size": int(manifest["height"])}
+        size = int(manifest.get("crop", manifest["height"]))
+        return {"mean": list(manifest["mean"]), "std": list(manifest["std"]), "size": size}
     except (OSError, ValueError, KeyError, TypeError):
         mean, std = ((MEAN,) * 3, (STD,) * 3) if architecture in SCALES else (IMAGENET_MEAN, IMAGENET_STD)
         return {"mean": list(mean[:channels]), "std": list(std[:channels]), "size": None}

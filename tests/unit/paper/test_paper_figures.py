@@ -1,0 +1,164 @@
+"""Every figure from tiny runs: drawn, the same twice, refused in a sentence; similarities and sweeps by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from sklearn.metrics.pairwise import cosine_similarity
+
+from unissl.config import merge, read_toml
+from unissl.errors import UserError
+from unissl.nets import build
+from unissl.paper.catalogue import get_experiment
+from unissl.paper.figures import sensitivity, settings
+from unissl.paper.figures.catalogue import FIGURES, draw_experiment, draw_runs
+from unissl.paper.figures.series import group, read_run, titles
+from unissl.paper.figures.similarity import class_similarities
+from unissl.paper.figures.style import save, small_print
+from unissl.run_config import build_config
+from unissl.runs import run
+
+TINY: dict[str, Any] = {
+    "data": {"name": "digits", "size": 8, "holdout": 500},
+    "split": {"max_count": 30, "gamma": 5.0},
+    "net": {"name": "small"},
+    "augment": {"pad": 1},
+    "batch": {"labelled": 4, "unlabelled": 16},
+    "train": {"steps": 2, "epochs": 2, "diagnostics": True},
+}
+TRAINED: dict[str, dict[str, Any]] = {"fixmatch": {"method": {"name": "fixmatch"}}, "sage": {}, "sage-1": {"seed": 1}}
+EDITED: dict[str, dict[str, Any]] = {"beta-2": {"steps": 2}, "lambda-1": {"ridge": 1.0}, "k-5": {"anchors": 5}}
+"""Copies of SAGE's run that claim to be of another setting."""
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("figure-runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNISSL_CACHE", str(root / "cache"))
+        patch.setattr("unissl.results.draw_files", lambda *_: [])
+        for name, tree in TRAINED.items():
+            run(build_config(merge(TINY, tree)), root / name, quiet=True)
+    for name, changed in EDITED.items():
+        shutil.copytree(root / "sage", root / name)
+        config = merge(read_toml(root / "sage" / "config.toml"), {"method": changed})
+        (root / name / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
+    shutil.copytree(root / "fixmatch", root / "unwatched")
+    lines = [json.loads(line) for line in (root / "fixmatch" / "metrics.jsonl").read_text().splitlines()]
+    kept = [{key: value for key, value in line.items() if key != "pool"} for line in lines]
+    (root / "unwatched" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    return root
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_from_run_folders(name: str, runs: Path, tmp_path: Path) -> None:
+    kind = FIGURES[name].draw
+    chosen = ["sage", "sage-1", "beta-2"] if kind is sensitivity.draw else ["fixmatch", "sage", "sage-1"]
+    with small_print():
+        drawn = draw_runs(name, [runs / folder for folder in chosen])
+        save(drawn, tmp_path / "one.svg")
+        assert not any(text.get_fontsize() < 6.9 for ax in drawn.figure.axes for text in ax.texts)
+    assert drawn.caption.endswith(".") and len(drawn.figure.axes) >= 1
+    text = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert "<path" in text and "<image" not in text
+
+
+def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
+    for name in ("one.svg", "two.svg"):
+        with small_print():
+            save(draw_runs("stability", [runs / "sage"]), tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_the_settings_figure_is_drawn_from_a_data_set(tmp_path: Path) -> None:
+    with small_print():
+        drawn = draw_experiment("settings", "mini", str(tmp_path))
+        save(drawn, tmp_path / "settings.pdf")
+    assert [ax.get_title() for ax in drawn.figure.axes if ax.get_title()] == [
+        "(a) SSL",
+        "(b) LTSSL",
+        "(c) ReaLTSSL",
+        "(d) UniSSL",
+    ]
+    assert (tmp_path / "settings.pdf").read_bytes().startswith(b"%PDF")
+    assert settings.SEED == 0
+
+
+def test_seeds_are_one_series_and_names_tell_series_apart(runs: Path) -> None:
+    series = group(read_run(runs / name) for name in ("sage-1", "sage", "beta-2", "fixmatch"))
+    assert [[run.seed for run in one.runs] for one in series] == [[0, 1], [0], [0]]
+    assert titles(series) == ["SAGE, β = 5", "SAGE, β = 2", "FixMatch"]
+    with small_print():
+        drawn = draw_runs("silhouette", [f"ours={runs / 'sage'}", str(runs / "fixmatch")])
+    assert [label.get_text() for label in drawn.figure.axes[0].get_xticklabels()] == ["ours", "FixMatch"]
+
+
+def test_sweeps_of_several_settings_share_their_base(runs: Path) -> None:
+    series = group(read_run(runs / name) for name in ("sage", "beta-2", "lambda-1", "k-5"))
+    swept = sensitivity.swept_settings(series)
+    found = {key: sorted(sensitivity.value_of(one.first, key) for one in members) for key, members in swept.items()}
+    assert {key: values for key, values in found.items() if key != "method.anchors"} == {
+        "method.ridge": [0.1, 1.0],
+        "method.steps": [2.0, 5.0],
+    }
+    assert found["method.anchors"] == [5.0, build("small", 10, 1).feat_dim + 1.0]
+
+
+def test_class_similarities_by_all_pairs() -> None:
+    rng = np.random.default_rng(0)
+    features, truth = rng.normal(size=(12, 4)).astype(np.float32), np.array([0, 0, 0, 0, 0, 1, 1, 1, 3, 3, 3, 3])
+    cosines = cosine_similarity(features)
+    between, within = [], []
+    for a in (0, 1, 3):
+        mine = np.flatnonzero(truth == a)
+        within.append(np.mean([cosines[i, j] for i in mine for j in mine if i != j]))
+        between += [
+            np.mean([cosines[i, j] for i in mine for j in np.flatnonzero(truth == b)]) for b in (0, 1, 3) if b != a
+        ]
+    assert class_similarities(features, truth) == pytest.approx((np.mean(between), np.mean(within)), abs=1e-6)
+
+
+def test_figures_of_an_experiment_say_which_runs_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unissl paper run table4 --scale mini"):
+        draw_experiment("ablation-pseudo-labels", "mini", str(tmp_path))
+    with pytest.raises(UserError, match="copy the runs"):
+        draw_experiment("tsne", "mini", "s3://bucket/runs")
+
+
+def test_the_experiments_of_the_figures_exist() -> None:
+    for kind in FIGURES.values():
+        for source in kind.sources:
+            experiment = get_experiment(source.experiment)
+            assert set(source.only or ()) <= {variant.name for variant in experiment.variants}
+            assert set(source.settings or ()) <= {setting.name for setting in experiment.settings}
+
+
+@pytest.mark.parametrize(
+    ("name", "folders", "says"),
+    [
+        ("tsen", ["sage"], "Did you mean 'tsne'"),
+        ("tsne", ["nothing"], "holds no run"),
+        ("stability", ["unwatched"], "train.diagnostics=true"),
+        ("beta", ["sage", "sage-1"], "differ in the seed alone"),
+        ("beta", ["sage", "unwatched"], "differ in"),
+    ],
+)
+def test_refusals(name: str, folders: list[str], says: str, runs: Path) -> None:
+    with pytest.raises(UserError, match=says):
+        draw_runs(name, [runs / folder for folder in folders])
+
+
+def test_runs_that_cannot_be_asked_are_refused(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "sage", tmp_path / "half")
+    shutil.rmtree(tmp_path / "half" / "checkpoints")
+    with pytest.raises(UserError, match="no checkpoint"):
+        draw_runs("failure-boundary", [tmp_path / "half"])
+    (tmp_path / "half" / "summary.json").unlink()
+    with pytest.raises(UserError, match="not finished"):
+        draw_runs("tsne", [tmp_path / "half"])

@@ -1,0 +1,128 @@
+"""Planned runs and their folders: a run has a state whatever lies there, and nothing is taken for what it is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unissl.config import to_toml
+from unissl.errors import UserError
+from unissl.paper import mini
+from unissl.paper.catalogue import get_experiment
+from unissl.paper.estimate import START, STATED_FULL, STATED_MINI, duration, estimate
+from unissl.paper.grid import Outcome, PlannedRun, look, plan
+from unissl.paper.place import FAILED, ORIGIN
+from unissl.paper.survey import survey
+
+
+@pytest.fixture(scope="module")
+def planned() -> PlannedRun:
+    return plan(get_experiment("table1"), "mini", only=["sage"], seeds=[7], settings=["cifar10-a100"])[0]
+
+
+def begin(run: PlannedRun, root: Path) -> Path:
+    folder = run.folder(root)
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(to_toml(run.config))
+    return folder
+
+
+def finish(run: PlannedRun, root: Path, seconds: float = 10.0) -> Path:
+    folder = begin(run, root)
+    (folder / "summary.json").write_text(json.dumps({"config": run.key, "seconds": seconds}))
+    (folder / ORIGIN).write_text(json.dumps(run.origin))
+    return folder
+
+
+def test_folder_is_decided_by_scale_and_configuration(planned: PlannedRun) -> None:
+    assert planned.folder("runs") == Path("runs/mini") / f"digits-sage-7-{planned.key}"
+    other = plan(get_experiment("forms"), "mini", only=["sage"], seeds=[7])[0]
+    assert other.folder("runs") == planned.folder("runs")
+
+
+def test_states_from_nothing_to_done(planned: PlannedRun, tmp_path: Path) -> None:
+    assert look(planned, tmp_path).state == "missing"
+    planned.folder(tmp_path).mkdir(parents=True)
+    assert look(planned, tmp_path).state == "missing"
+    planned.folder(tmp_path).rmdir()
+    folder = begin(planned, tmp_path)
+    assert look(planned, tmp_path).state == "cut off"
+    (folder / FAILED).write_text('{"reason": "the moon was full"}')
+    outcome = look(planned, tmp_path)
+    assert (outcome.state, outcome.reason) == ("failed", "the moon was full")
+    shutil.rmtree(folder)
+    finish(planned, tmp_path)
+    outcome = look(planned, tmp_path)
+    assert outcome.state == "done" and outcome.summary is not None and outcome.summary["seconds"] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("photo.jpg", "", "no run"),
+        ("summary.json", "{", "delete it"),
+        ("summary.json", '{"config": "another"}', "another configuration"),
+        ("summary.json", "[]", "another configuration"),
+        ("config.toml", "seed = 8", "another configuration"),
+        ("config.toml", "seed = ", "cannot be read"),
+        ("config.toml", "sneed = 1", "cannot be read"),
+    ],
+)
+def test_foreign_and_damaged_folders_are_failures_with_a_reason(
+    planned: PlannedRun, tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    if name == "summary.json":
+        folder = begin(planned, tmp_path)
+    else:
+        folder = planned.folder(tmp_path)
+        folder.mkdir(parents=True)
+    (folder / name).write_text(content)
+    outcome = look(planned, tmp_path)
+    assert outcome.state == "failed" and outcome.summary is None
+    assert outcome.reason is not None and said in outcome.reason
+
+
+def test_a_url_is_looked_at_like_a_folder(planned: PlannedRun, tmp_path: Path) -> None:
+    finish(planned, tmp_path)
+    assert look(planned, tmp_path.as_uri()).state == "done"
+    assert look(planned, "memory://nothing/here").state == "missing"
+    with pytest.raises(UserError, match="fsspec"):
+        survey([planned], "gopher://x")
+
+
+def test_an_edited_grid_leaves_old_runs_and_counts_them(
+    planned: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(planned, tmp_path)
+    monkeypatch.setitem(mini.BUDGET, "steps", 299)
+    edited = plan(get_experiment("table1"), "mini", only=["sage"], seeds=[7], settings=["cifar10-a100"])
+    assert edited[0].key != planned.key
+    found = survey(edited, tmp_path)
+    assert (found.count("done"), found.count("missing"), found.outdated) == (0, 1, 1)
+    assert any("another configuration" in line for line in found.lines(1))
+    assert survey([planned], tmp_path).outdated == 0 and survey([planned], tmp_path).count("done") == 1
+
+
+def test_unknown_rows_and_columns_are_refused_with_a_hint() -> None:
+    with pytest.raises(UserError, match="'sagee' is no variant of table1. Did you mean 'sage'"):
+        plan(get_experiment("table1"), "mini", only=["sagee"])
+    with pytest.raises(UserError, match="Did you mean 'cifar10-"):
+        plan(get_experiment("table1"), "mini", settings=["cifar10-b100"])
+
+
+def test_estimate_uses_finished_runs_of_the_method_else_a_stated_rate() -> None:
+    runs = plan(
+        get_experiment("table1"), "mini", only=["sage", "cpg"], seeds=[0], settings=["cifar10-a50", "cifar10-a100"]
+    )
+    sage = [run for run in runs if run.config.method.name == "sage"]
+    cpg = [run for run in runs if run.config.method.name == "cpg"]
+    done = [Outcome(sage[0], "done", {"seconds": 30.0})]
+    assert estimate(runs, [], 2).seconds == 4 * STATED_MINI / 2
+    some = estimate([sage[1], *cpg], done, 1)
+    assert some.seconds == 30.0 + START + 2 * STATED_MINI and some.measured == 1
+    full = plan(get_experiment("table1"), "full", only=["cgmatch"], seeds=[0], settings=["cifar10-a50"])
+    assert estimate(full, [], 1).seconds == 3600 * STATED_FULL["cgmatch"]
+    assert [duration(value) for value in (30, 600, 7200 * 2, 10 * 86400)] == ["30 s", "10 min", "4 h", "10 days"]

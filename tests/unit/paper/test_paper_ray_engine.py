@@ -1,0 +1,75 @@
+"""Ray on one machine: a worker that is killed amid a run is replaced, and the numbers are those of the local engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_paper_local_engine import wait_until, without_seconds
+from tiny_grid import LONGER, nothing, tiny_task
+
+from unissl.errors import UserError
+from unissl.paper.engines.ray import RayEngine
+from unissl.paper.place import examine
+from unissl.paper.work import Report, Task
+
+linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the worker in /proc")
+
+
+def kill_amid(task: Task, killed: list[int]) -> None:
+    """SIGKILL for the worker of a task, once it has written a checkpoint."""
+    wait_until(lambda: any(task.folder.glob("checkpoints/*.safetensors")))
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if task.name in (entry / "cmdline").read_text() and "ray::" in (entry / "cmdline").read_text():
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+
+
+@linux
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_killed_worker_is_replaced_and_results_reach_a_url(
+    tmp_path: Path, undisturbed: dict[str, Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    url = (tmp_path / "results").as_uri()
+    tasks = [tiny_task(url, seed, tmp_path / "scratch", **LONGER) for seed in range(2)]
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_amid, args=(tasks[0], killed))
+    killer.start()
+    reports = {report.task.name: report for report in RayEngine(nothing, jobs=1).run(tasks)}
+    killer.join()
+    assert killed, "no worker was killed, so the test has shown nothing"
+    for task in tasks:
+        found = examine(task.place, task.key)
+        assert reports[task.name].state == found.state == "done"
+        assert without_seconds(found.summary or {}) == without_seconds(undisturbed[task.name].summary or {})
+        files = tmp_path / "results" / "mini" / task.name
+        assert json.loads((files / "planned.json").read_text())["experiment"] == "tiny"
+
+
+def test_without_ray_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"pip install 'unissl\[ray\]'"):
+        next(iter(RayEngine(nothing, 1).run([tiny_task(tmp_path)])))
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**settings: Any) -> None:
+        raise ConnectionError(f"nobody at {settings['address']}")
+
+    absent = types.SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", absent)
+    with pytest.raises(UserError, match="No Ray answers at ray://far:10001 .*--engine local"):
+        next(iter(RayEngine(nothing, 1, "ray://far:10001").run([tiny_task(tmp_path)])))

@@ -1,0 +1,182 @@
+"""Tables from made-up runs: means, holes, differences, formats; and what the printed numbers of the paper come to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unissl.errors import UserError
+from unissl.paper.catalogue import get_experiment
+from unissl.paper.differences import difference_sheet, interval
+from unissl.paper.experiment import Cell, Experiment, Printed, Setting, Variant
+from unissl.paper.findings import Found
+from unissl.paper.formats import Format, render
+from unissl.paper.gain import average, gains
+from unissl.paper.make_table import make_tables
+from unissl.paper.sheet import Sheet, Tables
+from unissl.paper.significance import Tally
+from unissl.paper.significance_table import PUBLISHED, duels, printed_comparison, significance_tables
+from unissl.paper.table import measured, published, tidy
+
+ROWS = tuple(Variant(name, name.title(), {"method": {"name": name}}) for name in ("supervised", "fixmatch", "sage"))
+COLUMNS = tuple(Setting(f"s{n}", f"Set {n}", {"data": {"name": "cifar10"}}) for n in (1, 2))
+PRINTED = {("sage", "s1"): Printed(70.0, 1.5), ("fixmatch", "s1"): Printed(60.0, 2.0)}
+EXPERIMENT = Experiment("made-up", "Made up", COLUMNS, ROWS, (0, 1, 2), PRINTED)
+
+
+def summary(last: float, best: float) -> dict[str, Any]:
+    return {"accuracy": {"last": last, "mean_last_20": last, "best": best}}
+
+
+def made_up() -> dict[Cell, Found]:
+    """SAGE 10 points above FixMatch but for seed 2, which FixMatch lacks in the second setting."""
+    cells: dict[Cell, Found] = {}
+    for setting in ("s1", "s2"):
+        for name, base in (("supervised", 0.9), ("fixmatch", 0.5), ("sage", 0.6)):
+            cells[name, setting] = Found({seed: summary(base, base + seed / 100) for seed in range(3)})
+    del cells["fixmatch", "s2"].summaries[2]
+    cells["fixmatch", "s2"].holes[2] = "failed: a | odd & reason"
+    return cells
+
+
+def test_means_deviations_and_holes() -> None:
+    sheet = measured(EXPERIMENT, "full", made_up(), COLUMNS)
+    rows = {row[:2]: row[2:] for row in sheet.rows}
+    assert rows["Sage", "best"] == ("61.00 ± 1.00", "61.00 ± 1.00", "61.00")
+    assert rows["Sage", "last"] == ("60.00 ± 0.00", "60.00 ± 0.00", "60.00")
+    assert rows["Fixmatch", "best"] == ("51.00 ± 1.00", "50.50 ± 0.71 (n = 2)", "50.75")
+    assert rows["Sage", "published (best)"] == ("70.00 ± 1.50", "-", "-")
+    said = " ".join(sheet.notes)
+    assert "sample standard deviation (n - 1) over 3 seeds" in said
+    assert "1 of 18 runs failed: a | odd & reason: fixmatch s2 seed 2." in said
+    assert "61.00 - 50.75 (Fixmatch) = +10.25" in said and "8.56" in said
+
+
+def test_published_numbers_never_stand_beside_miniature_ones() -> None:
+    mini = measured(EXPERIMENT, "mini", made_up(), COLUMNS)
+    assert not any("70.00" in cell or "published (best)" in cell for row in mini.rows for cell in row)
+    assert "not comparable" in mini.title and "digits for cifar10" in mini.notes[0]
+    assert published(EXPERIMENT).rows == (("Fixmatch", "60.00 ± 2.00", "-", "-"), ("Sage", "70.00 ± 1.50", "-", "-"))
+
+
+def test_the_tidy_table_has_every_number_once() -> None:
+    sheet = tidy(EXPERIMENT, "mini", made_up())
+    lines = [dict(zip(sheet.head, row, strict=True)) for row in sheet.rows]
+    assert len(lines) == 3 * 2 * 3
+    (one,) = [x for x in lines if (x["variant"], x["setting"], x["reading"]) == ("fixmatch", "s2", "best")]
+    assert (one["n"], one["mean"], one["seeds"], one["holes"]) == (
+        "2",
+        "50.500000",
+        "0 1",
+        "2: failed: a | odd & reason",
+    )
+    assert {x["published_full_size_mean"] for x in lines if x["reading"] != "best"} == {""}
+
+
+def test_differences_are_paired_with_students_interval() -> None:
+    cells = made_up()
+    for seed, gain in enumerate((0.02, 0.05, 0.11)):
+        cells["sage", "s1"].summaries[seed] = summary(0.5 + gain, 0.9)
+    sheet = difference_sheet(EXPERIMENT, cells, COLUMNS)
+    assert sheet is not None
+    row = next(row for row in sheet.rows if row[:2] == ("Sage minus Fixmatch", "last"))
+    low, high = stats.t.interval(0.95, 2, loc=6.0, scale=stats.sem([2.0, 5.0, 11.0]))
+    assert row[2] == f"+6.00 ({low:+.2f} to {high:+.2f})"
+    assert row[4].startswith("+6.75 (")  # seeds 0 and 1: (2 + 10) / 2 and (5 + 10) / 2
+    assert interval([1.0, 3.0])[0] == 2.0
+    one_seed = {cell: Found({0: found.summaries[0]}) for cell, found in made_up().items()}
+    assert difference_sheet(EXPERIMENT, one_seed, COLUMNS) is None
+
+
+def test_an_ablation_is_compared_step_by_step() -> None:
+    ablation = get_experiment("table4")
+    cells = {
+        (v.name, s.name): Found({seed: summary(0.1 * place + seed / 100, 0.5) for seed in range(2)})
+        for place, v in enumerate(ablation.variants)
+        for s in ablation.settings
+    }
+    sheet = difference_sheet(ablation, cells, ablation.settings)
+    assert sheet is not None
+    names = list(dict.fromkeys(row[0] for row in sheet.rows))
+    assert (
+        len(names) == 4 and names[0].startswith("V2") and names[-1].startswith("V4") and names[-1].endswith("V1: none")
+    )
+    assert all(cell.startswith("+10.00") for cell in sheet.rows[0][2:])
+
+
+@pytest.mark.parametrize("form", ["md", "csv", "latex", "html"])
+def test_formats_keep_every_cell(form: Format) -> None:
+    nasty = Sheet("50 % & more", ("method", "a_b"), (("x | y", "1.00 ± 0.10"), ("<b>", "\\ {#}")), ("γ = 5",))
+    text = render(Tables((nasty,), nasty), form)
+    if form == "csv":
+        assert list(csv.reader(io.StringIO(text))) == [list(nasty.head), *(list(row) for row in nasty.rows)]
+    elif form == "md":
+        assert r"| x \| y | 1.00 ± 0.10 |" in text and "- γ = 5" in text
+    elif form == "latex":
+        assert r"50 \% \& more" in text and r"a\_b" in text and r"\textbackslash{} \{\#\}" in text and r"$\pm$" in text
+    else:
+        body = text.split("<body>")[1].split("</body>")[0]
+        cells = [cell.text for cell in ElementTree.fromstring(f"<x>{body}</x>").iter("td")]
+        assert cells == [cell for row in nasty.rows for cell in row]
+
+
+def test_the_rule_of_the_average_gain_gives_8_56() -> None:
+    found = []
+    for name in ("table1", "table2", "table3"):
+        experiment = get_experiment(name)
+        found += gains(experiment, {cell: printed.mean for cell, printed in experiment.printed.items()})
+    assert [(gain.data, gain.rival) for gain in found] == [
+        ("cifar10", "CGMatch"),
+        ("cifar100", "CPG"),
+        ("svhn", "FixMatch"),
+        ("food101", "CPG"),
+        ("stl10", "CGMatch"),
+    ]
+    assert round(average(found), 2) == 8.56
+
+
+def test_the_printed_numbers_by_welch() -> None:
+    """190 of the paper's 195 comparisons are printed; the other five are STL-10 for methods Table 3 lacks."""
+    made = duels([get_experiment(f"table{n}") for n in (1, 2, 3)], printed_comparison, ask_unprinted=True)
+    assert len(made) == 195
+    assert {(d.rival, d.setting) for d in made if d.comparison.p is None} == {
+        (name, "stl10") for name in ("freematch", "softmatch", "acr", "simpro", "cdmad")
+    }
+    assert Tally.of(d.comparison.verdict for d in made) == Tally(121, 69, 0, 5)
+    example = next(d for d in made if (d.rival, d.setting) == ("cpg", "cifar10-a150"))
+    expected = stats.ttest_ind_from_stats(61.24, 4.72, 3, 50.24, 8.01, 3, equal_var=False)
+    assert example.comparison.p == pytest.approx(expected.pvalue)
+    numbers = {name: [[int(n) for n in cell.split("/")] for cell in cells] for name, cells in PUBLISHED.items()}
+    assert numbers["all"] == np.sum([cells for name, cells in numbers.items() if name != "all"], axis=0).tolist()
+    for name, cells in numbers.items():
+        assert np.sum(cells[:3], axis=0).tolist() == cells[3]
+        assert sum(cells[3]) == sum(d.rival == name or name == "all" for d in made)
+
+
+def test_significance_without_runs_is_that_of_the_print(tmp_path: Any) -> None:
+    made = significance_tables("mini", tmp_path, ("table1", "table2", "table3"))
+    assert len(made.sheets) == 2 and made.sheets[0].rows[-1][4:] == (
+        "121 / 69 / 0 (5 not tested)",
+        "15 / 175 / 0 (5 not tested)",
+        "136 / 59 / 0",
+    )
+    assert "106 / 84 / 0" in made.sheets[0].notes[-1]
+
+
+def test_what_has_no_table_is_said(tmp_path: Any) -> None:
+    with pytest.raises(UserError, match="Did you mean 'table1'"):
+        make_tables("tabel1", "mini", tmp_path)
+    with pytest.raises(UserError, match="unissl paper figure"):
+        make_tables("settings", "mini", tmp_path)
+    with pytest.raises(UserError, match="leave out --only"):
+        make_tables("gain", "mini", tmp_path, only=["sage"])
+    with pytest.raises(UserError, match="at least one"):
+        make_tables("table4", "mini", tmp_path, only=[])
+    sheet = make_tables("table4", "mini", tmp_path, settings=["cifar10-a50"]).sheets[0]
+    assert sheet.head[2:] == ("CIFAR-10 arbitrary 50", "average") and "4 of 4 runs missing" in sheet.notes[-1]

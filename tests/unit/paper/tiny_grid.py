@@ -1,0 +1,60 @@
+"""Runs of a fraction of a second, and a program that carries them out until it is killed.
+
+python tests/unit/paper/tiny_grid.py ROOT
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from unissl.config import Tree, merge, to_tree
+from unissl.paper.engines.local import LocalEngine
+from unissl.paper.resolve import settled
+from unissl.paper.work import Task
+from unissl.run_config import build_config, identity
+
+TINY: Tree = {
+    "data": {"name": "digits", "size": 8, "holdout": 500},
+    "split": {"max_count": 50, "gamma": 5.0},
+    "net": {"name": "small"},
+    "augment": {"flip": False, "pad": 1},
+    "batch": {"labelled": 4, "unlabelled": 8},
+    "train": {"steps": 4, "epochs": 2},
+    "method": {"name": "fixmatch"},
+}
+LONGER: Tree = {"train": {"steps": 200, "epochs": 4, "checkpoint_every": 20}}
+"""Long enough to be killed between its first checkpoint and its end."""
+
+
+def nothing() -> None:
+    """No set-up of the process."""
+
+
+def crash_once(flag: Path) -> None:
+    """Be killed, the first time."""
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def disk_full() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def tiny_task(root: Path | str, seed: int = 0, scratch: Path | str = "unused", **groups: Any) -> Task:
+    config = settled(build_config(merge(TINY, {"seed": seed}, groups)))
+    key = identity(config)
+    origin = {"experiment": "tiny", "variant": "fixmatch", "setting": "digits", "seed": seed, "scale": "mini"}
+    machine = {"threads": 1, "device": "cpu", "prefetch": False}
+    name = f"digits-{config.method.name}-{seed}-{key}"
+    return Task(name, key, "mini", merge(to_tree(config), {"machine": machine}), str(root), str(scratch), None, origin)
+
+
+if __name__ == "__main__":
+    tasks = [tiny_task(sys.argv[1], seed, **LONGER) for seed in range(2)]
+    for report in LocalEngine(1, nothing).run(tasks):
+        print(report.task.name, report.state, report.reason or "", flush=True)

@@ -1,0 +1,114 @@
+"""What the structural consensus G of SAGE says about the pool: images as nodes, and how a walk gets from one to
+another.
+
+In training G joins the images of one batch. Here the pool is drawn into groups of the size of such a batch, in an order
+that is always the same, and each group has a G of its own, from weak views alone. So any trained network can be asked,
+SAGE by its projections z and its own settings, another method by its features and SAGE's defaults.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unissl.batches import Batches
+from unissl.methods.base import Method
+from unissl.methods.sage import SAGE, SAGEConfig, unit_rows
+from unissl.ops.graph import affinity_scale, relational_embedding, structural_consensus
+from unissl.types import Outputs, Prediction
+
+Rows = npt.NDArray[np.int64]
+MOST_IMAGES = 20_000
+"""Images of the pool that are looked at; of a larger one a random part, always the same."""
+STREAM = "diagnostics"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The settings of G: lambda, beta, temperature, bias of a node towards itself, and P where K is not d + 1."""
+
+    ridge: float
+    steps: int
+    temperature: float
+    self_bias: float
+    anchors: Tensor | None = None
+
+    def of_length(self, steps: int) -> Walk:
+        """The same walk with another beta."""
+        return replace(self, steps=steps)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images that share a graph: their pseudo-labels (n,) and their coordinates (n, d)."""
+
+    pseudo: Tensor
+    nodes: Tensor
+
+
+def walk_of(method: Method) -> Walk:
+    """SAGE's own settings, or its defaults for another method."""
+    cfg = method.cfg if isinstance(method, SAGE) else SAGEConfig()
+    cfg = cfg.for_data(method.info.num_classes)
+    anchors = method.anchors if isinstance(method, SAGE) and cfg.anchors is not None else None
+    return Walk(cfg.ridge, int(cfg.steps or 1), float(cfg.graph_temperature or 1.0), cfg.self_bias, anchors)
+
+
+def nodes_of(method: Method, features: Tensor) -> Tensor:
+    """z of SAGE, of unit length where its form says so; the unit features of a method without projection."""
+    if isinstance(method, SAGE) and method.project is not None:
+        z: Tensor = method.project(features)
+        return unit_rows(z) if method.cfg.normalise else z
+    return unit_rows(features)
+
+
+def order_of_pool(size: int) -> Rows:
+    """Positions in the pool, which lies there class by class, in the order in which they are grouped."""
+    return np.random.default_rng(0).permutation(size)[:MOST_IMAGES]
+
+
+@torch.no_grad()
+def ask_pool(
+    answer: Callable[[Tensor], Outputs | Prediction], method: Method, batches: Batches, rows: Rows, step: int
+) -> list[Group]:
+    """Weak views of these rows through the network, cut into groups of about a training batch's size."""
+    was_training = method.training
+    method.eval()
+    groups, start = [], 0
+    for part in np.array_split(rows, max(1, math.ceil(len(rows) / batches.config.unlabelled))):
+        where = slice(start, start + len(part))
+        said = answer(batches.views("weak", part, seed=batches.seed, step=step, stream=STREAM, positions=where))
+        features = said.feat if isinstance(said, Outputs) else said.features
+        groups.append(Group(said.logits.argmax(-1), nodes_of(method, features)))
+        start += len(part)
+    method.train(was_training)
+    return groups
+
+
+@torch.no_grad()
+def neighbours(nodes: Tensor, walk: Walk) -> Tensor:
+    """G (n, n) without its diagonal, rows scaled to sum one again: how much each image hears of each other one."""
+    if walk.anchors is None:
+        affinity = affinity_scale(nodes.shape[1], nodes.shape[1] + 1, walk.ridge) * (nodes @ nodes.T)
+    else:
+        embedded = relational_embedding(nodes, walk.anchors, walk.ridge)
+        affinity = embedded @ embedded.T
+    affinity = affinity / walk.temperature
+    affinity.diagonal().add_(walk.self_bias)
+    consensus = structural_consensus(affinity, walk.steps).fill_diagonal_(0)
+    return consensus / consensus.sum(1, keepdim=True).clamp_min(torch.finfo(consensus.dtype).tiny)
+
+
+def votes(groups: Sequence[Group], walk: Walk, num_classes: int) -> Tensor:
+    """The class that the other images' pseudo-labels give each image, weighted by G, (M,)."""
+    said = []
+    for group in groups:
+        labels = torch.nn.functional.one_hot(group.pseudo, num_classes).to(group.nodes.dtype)
+        said.append((neighbours(group.nodes, walk) @ labels).argmax(1))
+    return torch.cat(said)

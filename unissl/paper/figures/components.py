@@ -1,0 +1,50 @@
+"""Accuracy of several forms of a method in several settings, as groups of bars: what each part is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unissl.paper.figures.series import Series
+from unissl.paper.figures.style import BLACK, HUES, PAGE, Drawn, legend_outside, panels
+
+WIDTH = 0.82
+"""Of a group, where 1 is the way to the next."""
+
+
+def draw(series: Sequence[Series]) -> Drawn:
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*((s.row, s.column) for s in series), strict=True))
+    there = {(one.row, one.column): one for one in series}
+    figure, (ax,) = panels(1, 1, PAGE, 2.4)
+    width = WIDTH / len(rows)
+    for place, row in enumerate(rows):
+        x = np.arange(len(columns)) + (place - (len(rows) - 1) / 2) * width
+        for at, column in zip(x, columns, strict=True):
+            if (row, column) not in there:
+                continue
+            values = [100 * run.summary["accuracy"]["best"] for run in there[row, column].runs]
+            lasts = [100 * run.summary["accuracy"]["last"] for run in there[row, column].runs]
+            ax.bar(at, np.mean(values), 0.9 * width, color=HUES[place % len(HUES)])
+            ax.plot([at - 0.45 * width, at + 0.45 * width], [np.mean(lasts)] * 2, color=BLACK, linewidth=0.8)
+            if len(values) > 1:
+                ax.plot([at] * len(values), values, "o", color=BLACK, markersize=2, alpha=0.7)
+            ax.annotate(
+                f"{np.mean(values):.1f}",
+                (at, max(values)),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+            )
+    ax.set_xticks(range(len(columns)) if any(columns) else [], columns if any(columns) else [])
+    ax.set_ylim(0, 108)
+    ax.set_yticks(range(0, 101, 25))
+    ax.set_ylabel("test accuracy, %")
+    handles = [ax.bar([0], [0], color=HUES[place % len(HUES)]) for place in range(len(rows))]
+    legend_outside(figure, handles, rows, "outside upper center")
+    return Drawn(
+        figure,
+        "Test accuracy with parts left out. Bar: best of all evaluations, chosen on the test images (what the paper "
+        "prints), mean over seeds; dots: seeds; black line: after the last step.",
+    )

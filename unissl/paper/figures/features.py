@@ -1,0 +1,39 @@
+"""Features of test images by the model of a run: what t-SNE, silhouette and similarities are taken from."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from unissl.augment import AugmentConfig
+from unissl.augment.image_views import ImageViews
+from unissl.config import check
+from unissl.data import DataConfig
+from unissl.data.progress import Progress
+from unissl.errors import UserError
+from unissl.evaluate.inference import load_model
+from unissl.open_set import load_data
+from unissl.paper.figures.series import FinishedRun
+from unissl.report.evidence import ask
+from unissl.splits import SplitConfig
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+MOST_IMAGES = 2_000
+"""Test images that are looked at: the same random ones for every run on the same data."""
+
+
+def features_of_test(run: FinishedRun, most: int = MOST_IMAGES) -> tuple[Floats, Labels]:
+    """Features (n, d) before the classifier, by averaged weights, and true classes (n,) of images of known classes."""
+    data = check(DataConfig, run.config.get("data", {}), where="data")
+    dataset = load_data(data, check(SplitConfig, run.config.get("split", {}), where="split"))
+    if dataset.test is None or not (dataset.test.labels >= 0).any():
+        raise UserError(f"{run.folder.path} has no test images whose features could be shown; choose another run.")
+    known = np.flatnonzero(dataset.test.labels >= 0)
+    rows = np.sort(np.random.default_rng(0).permutation(known)[:most])
+    model = load_model(run.folder)
+    views = ImageViews(dataset.test.images, AugmentConfig(), model.mean, model.std, torch.device("cpu"))
+    with Progress("looking at test images", len(rows)) as progress:
+        _, features = ask(model, views, rows, progress)
+    return features, dataset.test.labels[rows]

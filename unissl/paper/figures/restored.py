@@ -1,0 +1,53 @@
+"""A run as its last checkpoint left it: with the heads that the shipped model lacks, asked about the pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.assembly import assemble, find_device
+from unissl.errors import UserError
+from unissl.evaluate.relations import Group, Walk, ask_pool, order_of_pool, walk_of
+from unissl.open_set import load_data
+from unissl.paper.figures.series import FinishedRun
+from unissl.run_config import build_config, identity
+from unissl.splits import read_split
+from unissl.train import checkpoint
+from unissl.types import OUTSIDE, UNKNOWN
+
+
+@dataclass(frozen=True)
+class PoolGraph:
+    """The pool in groups that share a graph, the true classes in that order, and the settings of the walk."""
+
+    groups: list[Group]
+    truth: npt.NDArray[np.int64]
+    walk: Walk
+    num_classes: int
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        return np.bincount(self.truth[self.truth != OUTSIDE], minlength=self.num_classes)
+
+
+def pool_graph(run: FinishedRun) -> PoolGraph:
+    """Weak views of the pool through the live weights of the last checkpoint."""
+    found = checkpoint.list_checkpoints(run.folder.checkpoints)
+    if not found:
+        raise UserError(
+            f"{run.folder.path} has no checkpoint, and its model is without SAGE's projection; train it again."
+        )
+    config = build_config(run.config)
+    device = find_device(config.machine)
+    dataset = load_data(config.data, config.split)
+    split = read_split(run.folder.split, len(dataset.train))
+    truth = dataset.train.labels[split.unlabelled]
+    if not len(truth) or (truth == UNKNOWN).any():
+        raise UserError(f"Nobody knows the true classes of the pool of {run.folder.path}; choose another run.")
+    state, batches = assemble(config, dataset, split, device)
+    checkpoint.restore(found[-1], state, identity(config))
+    order = order_of_pool(len(truth))
+    groups = ask_pool(state.learner.predict, state.learner.method, batches, split.unlabelled[order], state.step)
+    return PoolGraph(groups, truth[order], walk_of(state.learner.method), split.num_classes)

@@ -1,0 +1,88 @@
+"""Accuracy against one setting that the runs differ in: lambda, beta, K, gamma, or any other number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from unissl.errors import UserError
+from unissl.paper.figures.series import SYMBOLS, FinishedRun, Series, differing, leaves
+from unissl.paper.figures.style import COLUMN, HUES, PAGE, Drawn, letter, panels
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "last": {"color": HUES[1], "marker": "s", "markersize": 5, "markerfacecolor": "white", "linestyle": (0, (4, 2))},
+    "best": {"color": HUES[0], "marker": "o", "linestyle": "-"},
+}
+
+
+def draw(series: Sequence[Series]) -> Drawn:
+    """A panel for each setting that is swept; the runs with the usual values belong to all panels."""
+    swept = swept_settings(series)
+    figure, axes = panels(1, len(swept), COLUMN if len(swept) == 1 else PAGE, 2.3, share_y=True)
+    for ax, (key, members) in zip(axes, swept.items(), strict=True):
+        ordered = sorted(members, key=lambda one: value_of(one.first, key))
+        x = [value_of(one.first, key) for one in ordered]
+        for reading, look in LOOKS.items():
+            runs = [[100 * run.summary["accuracy"][reading] for run in one.runs] for one in ordered]
+            means = [float(np.mean(values)) for values in runs]
+            reach = [
+                [mean - min(values) for mean, values in zip(means, runs, strict=True)],
+                [max(values) - mean for mean, values in zip(means, runs, strict=True)],
+            ]
+            ax.errorbar(x, means, yerr=reach, capsize=2, elinewidth=0.7, label=reading, **look)
+        ax.set_xticks(x, [f"{value:g}" for value in x])
+        ax.set_xlabel(SYMBOLS.get(key, key))
+        ax.margins(x=0.08)
+    axes[0].set_ylabel("test accuracy, %")
+    if len(axes) > 1:
+        letter(axes)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    return Drawn(
+        figure,
+        "Test accuracy against one setting at a time, all others alike. best: of all evaluations, chosen on the test "
+        "images (what the paper prints); last: after the last step. Dot: mean over seeds; whisker: lowest to highest "
+        "seed.",
+    )
+
+
+def swept_settings(series: Sequence[Series]) -> dict[str, list[Series]]:
+    """Settings by which runs differ from a common base in nothing else, each with its series, the base among them."""
+    keys = differing([one.first for one in series])
+    numeric = [key for key in keys if all(_is_number(leaves(one.first.config).get(key)) for one in series)]
+    if not keys or len(numeric) < len(keys):
+        what = f"they differ in {', '.join(set(keys) - set(numeric))}" if keys else "they differ in the seed alone"
+        raise UserError(f"A sensitivity curve needs runs that differ in one number, and {what}; give other runs.")
+    if len(keys) == 1:
+        return {keys[0]: list(series)}
+
+    def odd(one: Series, base: Series) -> list[str]:
+        return differing([one.first, base.first])
+
+    for base in series:
+        apart = [odd(one, base) for one in series]
+        if all(len(found) <= 1 for found in apart):
+            return {
+                key: [one for one, found in zip(series, apart, strict=True) if not found or found == [key]]
+                for key in keys
+            }
+    raise UserError(
+        f"The runs differ in {', '.join(keys)} at once; give runs that differ from one of them in one number."
+    )
+
+
+def value_of(run: FinishedRun, key: str) -> float:
+    """The number itself, or what the default stands for: K = d + 1 anchors."""
+    value = leaves(run.config).get(key)
+    if value is None and key == "method.anchors":
+        with safe_open(run.folder.model, framework="np") as handle:
+            return float(handle.get_slice("head.weight").get_shape()[1] + 1)
+    if value is None:
+        raise UserError(f"{run.folder.path} does not say its {key}; train it with --set {key}=VALUE.")
+    return float(value)
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -1,0 +1,110 @@
+"""The four settings that the paper tells apart, drawn from splits of real data; or the splits of given runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from unissl.data import DataConfig, load
+from unissl.open_set import load_data
+from unissl.paper.figures.series import Series, titles
+from unissl.paper.figures.style import HUES, PAGE, Drawn, letter, panels
+from unissl.run_config import build_config
+from unissl.splits import SplitConfig, make_split, read_split
+
+SEED = 0
+MOST_COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Images of each class: labelled and in the pool; None where the truth of the pool is not known."""
+
+    title: str
+    labelled: npt.NDArray[np.int64]
+    pool: npt.NDArray[np.int64] | None
+
+
+def of_data(data: DataConfig) -> Drawn:
+    """The four settings on one data set, in numbers that fit it. Numbers are ours, profiles the paper's."""
+    labels, names = (table := load(data).train).labels, table.class_names
+    smallest = int(np.bincount(labels[labels >= 0], minlength=len(names)).min())
+    many, room = max(8, smallest // 4), smallest - max(8, smallest // 4)
+    tail = {
+        "labelled_profile": "long-tailed",
+        "gamma_l": 10.0,
+        "labels_per_class": many,
+        "max_count": room,
+        "gamma": 20.0,
+    }
+    kinds = {
+        "SSL": {"labels_per_class": many, "profile": "uniform", "max_count": room, "gamma": 1.0},
+        "LTSSL": {**tail, "profile": "long-tailed"},
+        "ReaLTSSL": {**tail, "profile": "arbitrary"},
+        "UniSSL": {"labels_per_class": 4, "profile": "arbitrary", "max_count": room, "gamma": 20.0},
+    }
+    mixes = []
+    for title, settings in kinds.items():
+        split = make_split(labels, len(names), SplitConfig.model_validate(settings), SEED, names)
+        mixes.append(
+            Mix(title, np.array(split.labelled_counts), np.bincount(labels[split.unlabelled], minlength=len(names)))
+        )
+    return Drawn(
+        _draw(mixes),
+        f"Class mix of labelled images and pool in four settings, split from {data.name} with seed {SEED}. SSL: both "
+        "uniform; LTSSL: both long-tailed alike; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels per "
+        "class, arbitrary pool. Numbers of images are chosen to fit the data set.",
+    )
+
+
+def of_runs(series: Sequence[Series]) -> Drawn:
+    """The splits that runs were trained on."""
+    mixes = []
+    for one, title in zip(series, titles(series), strict=True):
+        config = build_config(one.first.config)
+        table = load_data(config.data, config.split).train
+        split = read_split(one.first.folder.split, len(table))
+        truth = table.labels[split.unlabelled]
+        known = None if (truth == -1).any() else np.bincount(truth[truth >= 0], minlength=split.num_classes)
+        mixes.append(Mix(title, np.array(split.labelled_counts), known))
+    return Drawn(_draw(mixes), "Class mix of labelled images and of the pool in the splits of the runs.")
+
+
+def _draw(mixes: Sequence[Mix]) -> Figure:
+    columns = min(MOST_COLUMNS, len(mixes))
+    blocks = -(-len(mixes) // columns)
+    figure, axes = panels(2 * blocks, columns, PAGE, 2.5 * blocks)
+    tops: list[Axes] = []
+    for number, mix in enumerate(mixes):
+        block, column = divmod(number, columns)
+        top, bottom = axes[2 * block * columns + column], axes[(2 * block + 1) * columns + column]
+        _bars(top, mix.labelled, HUES[1])
+        top.set_title(mix.title)
+        tops.append(top)
+        if mix.pool is None:
+            bottom.text(0.5, 0.5, "not known", transform=bottom.transAxes, ha="center", va="center")
+            bottom.set(xticks=[], yticks=[])
+        else:
+            _bars(bottom, mix.pool, HUES[0])
+        bottom.set_xlabel("class")
+        if column == 0:
+            top.set_ylabel("labelled")
+            bottom.set_ylabel("pool")
+    for number in range(len(mixes), blocks * columns):
+        block, column = divmod(number, columns)
+        axes[2 * block * columns + column].set_axis_off()
+        axes[(2 * block + 1) * columns + column].set_axis_off()
+    letter(tops)
+    return figure
+
+
+def _bars(ax: Axes, counts: npt.NDArray[np.int64], colour: str) -> None:
+    ax.bar(np.arange(len(counts)), counts, 0.8, color=colour)
+    ax.set_xticks([])
+    ax.set_xlim(-0.7, len(counts) - 0.3)
+    ax.set_ylim(0, max(1, int(counts.max())) * 1.08)

@@ -1,0 +1,64 @@
+"""t-SNE of test features, a panel for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.lines import Line2D
+
+from unissl.paper.figures.features import features_of_test
+from unissl.paper.figures.series import Series, titles
+from unissl.paper.figures.style import HUES, LIGHT, PAGE, Drawn, letter, panels
+from unissl.report.charts import plain
+from unissl.report.flatten import flatten
+
+MOST_NAMED = 14
+SHAPES = ("o", "^")
+MOST_COLUMNS = 3
+MOST_POINTS = 1_000
+
+
+def draw(series: Sequence[Series]) -> Drawn:
+    """Colours and shapes are those of true classes; of many classes some, evenly chosen, the others grey."""
+    names = series[0].first.class_names
+    named = np.unique(np.linspace(0, len(names) - 1, min(len(names), MOST_NAMED)).round().astype(int))
+    columns = min(MOST_COLUMNS, len(series))
+    rows = -(-len(series) // columns)
+    figure, axes = panels(rows, columns, PAGE, 0.45 + rows * PAGE / max(columns, 2) * 0.95)
+    for ax, one, title in zip(axes, series, titles(series), strict=False):
+        features, truth = features_of_test(one.first, MOST_POINTS)
+        points = flatten(features)
+        rest = ~np.isin(truth, named)
+        ax.scatter(points[rest, 0], points[rest, 1], s=2, color=LIGHT, linewidths=0)
+        for place, c in enumerate(named):
+            of_class, size = points[truth == c], 5 if place < len(HUES) else 7
+            ax.scatter(of_class[:, 0], of_class[:, 1], s=size, linewidths=0, **_look(place))
+        ax.set_title(title)
+        ax.set(xticks=[], yticks=[], aspect="equal")
+        ax.spines[:].set_visible(False)
+    for ax in axes[len(series) :]:
+        ax.set_axis_off()
+    letter(axes[: len(series)])
+    handles = [
+        Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, **_look(place)) for place in range(len(named))
+    ]
+    figure.legend(
+        handles,
+        [plain(names[c], 12) for c in named],
+        loc="outside lower center",
+        ncols=7 if len(named) > 10 else len(named),
+        handletextpad=0.1,
+    )
+    seeds = ", ".join(str(one.first.seed) for one in series)
+    return Drawn(
+        figure,
+        f"t-SNE (after PCA to 30 dimensions, perplexity 30) of the features of up to {MOST_POINTS:,} test images by "
+        f"averaged weights, coloured by true class; seeds {seeds}. The paper does not say its settings. Distances "
+        "between islands mean nothing.",
+    )
+
+
+def _look(place: int) -> dict[str, Any]:
+    return {"color": HUES[place % len(HUES)], "marker": SHAPES[place // len(HUES) % len(SHAPES)]}

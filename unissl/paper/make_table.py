@@ -1,0 +1,36 @@
+"""The tables of an experiment by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from unissl.errors import UserError, did_you_mean
+from unissl.paper.catalogue import EXPERIMENTS, get_experiment
+from unissl.paper.gain_table import gain_tables
+from unissl.paper.grid import Scale
+from unissl.paper.sheet import Tables
+from unissl.paper.significance_table import significance_tables
+from unissl.paper.table import experiment_tables
+
+COUNTED = ("gain", "significance")
+"""Tables that are computed from those of other experiments."""
+
+
+def make_tables(
+    name: str,
+    scale: Scale,
+    root: Path | str,
+    only: Collection[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    settings: Collection[str] | None = None,
+) -> Tables:
+    if name in COUNTED and not (only is None and seeds is None and settings is None):
+        raise UserError(f"{name} counts all of the tables; leave out --only, --settings and --seeds.")
+    if name == "gain":
+        return gain_tables(scale, root)
+    if name not in EXPERIMENTS:
+        raise UserError(f"There is no table {name!r}.{did_you_mean(name, ['gain', *EXPERIMENTS])}")
+    if name == "significance":
+        return significance_tables(scale, root, get_experiment(name).reads)
+    return experiment_tables(get_experiment(name), scale, root, only, seeds, settings)
