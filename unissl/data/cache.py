@@ -40,10 +40,12 @@ Build = Callable[[Path], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Entry:
-    """``arrays[name]`` is the read-only memory map of ``name.npy``; ``meta`` is what the builder returned."""
+    """``arrays[name]`` is the read-only memory map of ``name.npy``, ``hashes[name]`` the hash it had when it was made;
+    ``meta`` is what the builder returned."""
 
     arrays: Mapping[str, Array]
     meta: Mapping[str, Any]
+    hashes: Mapping[str, str]
 
 
 class RowWriter:
@@ -137,12 +139,14 @@ def _open(folder: Path) -> Entry | None:
     """The entry in ``folder`` if its files are those of its manifest; sizes are compared, nothing is hashed."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        arrays = {}
+        arrays, hashes = {}, {}
         for name, facts in manifest["files"].items():
             if (folder / name).stat().st_size != facts["bytes"]:
                 return None
-            arrays[name.removesuffix(".npy")] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
-        return Entry(arrays, manifest["meta"])
+            stem = name.removesuffix(".npy")
+            arrays[stem] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+            hashes[stem] = str(facts["sha256"])
+        return Entry(arrays, manifest["meta"], hashes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
