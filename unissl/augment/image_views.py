@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, make_view, normalise
+from unissl.data.mapped import take_rows
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ImageViews:
         return normalise(made, self.mean, self.std)
 
     def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        raw = torch.from_numpy(np.ascontiguousarray(self.images[rows]))
+        raw = torch.from_numpy(np.ascontiguousarray(take_rows(self.images, rows)))
         if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
             return raw.pin_memory().to(self.device, non_blocking=True)
         return raw.to(self.device)
