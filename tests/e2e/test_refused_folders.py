@@ -92,7 +92,14 @@ def test_full_disk_before_training(refuses: Refuses, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "name", ["step-00000001.safetensors", "step-00000002.safetensors", "predictions.parquet", "summary.json"]
+    "name",
+    [
+        "data.json",
+        "step-00000001.safetensors",
+        "step-00000002.safetensors",
+        "predictions.parquet",
+        "summary.json",
+    ],
 )
 def test_full_disk_later_and_on_again(here: Path, finished_run: Path, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -3,8 +3,9 @@
     python tests/stress/kill_resume.py --kills 20
     python tests/stress/kill_resume.py --kills 100 --per-run 1
 
-With --per-run 1 every kill has an end of its own to be compared; by default a run is killed four times. Checkpoints are written at every step, so that many of the kills fall into the writing of one: those leave a draft
-behind, and are counted.
+With --per-run 1 every kill has an end of its own to be compared; by default a run is killed four times. Checkpoints are
+written at every step, so that many of the kills fall into the writing of one: those leave a draft behind, and are
+counted.
 """
 
 from __future__ import annotations
