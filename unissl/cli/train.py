@@ -74,17 +74,14 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
-    from unissl.train.signals import leave_when_asked
+    finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
+    show(finished)
+    if reference and has_reference(finished.config.method.name):
+        show_gain(finished, train_reference(finished, quiet))
+    from unissl.results import OWN_DATA
 
-    with leave_when_asked():
-        finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
-        show(finished)
-        if reference and has_reference(finished.config.method.name):
-            show_gain(finished, train_reference(finished, quiet))
-        from unissl.results import OWN_DATA
-
-        if report or (report is None and finished.config.data.name in OWN_DATA):
-            show_report(finished)
+    if report or (report is None and finished.config.data.name in OWN_DATA):
+        show_report(finished)
 
 
 def merge_flags(
