@@ -17,7 +17,7 @@ def start_or_resume(
     from unissl.errors import UserError
     from unissl.recipes import with_recipe
     from unissl.record import RunFolder
-    from unissl.run_config import build_config
+    from unissl.run_config import build_config, stored_config
     from unissl.runs import REFERENCE
     from unissl.runs import resume as resume_run
     from unissl.runs import run as start_run
@@ -26,16 +26,17 @@ def start_or_resume(
         if out is None:
             raise UserError("--resume needs --out with the folder of the run to continue.")
         folder = RunFolder(out)
-        if resume == "auto":
-            if folder.holds_run:
-                print(f"{out} is finished already" if folder.finished else f"continuing {out}", flush=True)
-                said = tree if recipe is None else with_recipe(tree, recipe)
-                return resume_run(out, said, quiet=quiet), reference
-        else:
+        if resume != "auto":
             if recipe is not None:
                 raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
             reference = reference and not (folder.finished and not (out / REFERENCE).is_dir())
             return resume_run(out, tree, quiet=quiet), reference
+        if folder.holds_run:
+            said = tree if recipe is None else with_recipe(tree, recipe)
+            stored_config(folder, said)  # refuses another one before anything is said
+            if folder.finished or not quiet:
+                print(f"{out} is finished already" if folder.finished else f"continuing {out}", flush=True)
+            return resume_run(out, said, quiet=quiet), reference
     reasons: tuple[str, ...] = ()
     if recipe is None:
         from unissl.advice import with_advice

@@ -30,9 +30,9 @@ class DecodedRows:
         self.pixels, self.finished, self._marks = folder / PIXELS, folder / "images.npy", folder / DRAFT
         self.shape = shape
         self.kinds = self._take_up()
+        self._file = self._marks.open("r+b" if self.kinds.any() else "w+b")  # marks of rows that are not there go first
+        self._file.truncate(shape[0])
         self._writer = RowWriter(self.pixels, shape)
-        self._file = os.open(self._marks, os.O_RDWR | os.O_CREAT, 0o644)
-        os.ftruncate(self._file, shape[0])
         self._unmarked: list[int] = []
 
     def __enter__(self) -> DecodedRows:
@@ -43,7 +43,7 @@ class DecodedRows:
             if kind is None:
                 self._flush()
         finally:
-            os.close(self._file)
+            self._file.close()
             self._writer.__exit__(kind, error, tb)
 
     def write(self, row: int, pixels: npt.NDArray[np.uint8]) -> None:
@@ -59,8 +59,10 @@ class DecodedRows:
             return
         self._writer.flush()
         first, last = min(self._unmarked), max(self._unmarked)
-        os.pwrite(self._file, self.kinds[first : last + 1].tobytes(), first)
-        os.fsync(self._file)
+        self._file.seek(first)
+        self._file.write(self.kinds[first : last + 1].tobytes())
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._unmarked = []
 
     def _take_up(self) -> npt.NDArray[np.uint8]:

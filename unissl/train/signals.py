@@ -16,7 +16,8 @@ from typing import Any
 PREEMPTED = 75
 """Exit code after SIGTERM or SIGUSR1: the system's EX_TEMPFAIL, which invites to try again. Not 128 + signal, which is
 also what a shell says of a process that died of the signal with nothing saved."""
-FROM_SCHEDULERS = (signal.SIGTERM, signal.SIGUSR1)
+FROM_SCHEDULERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
+"""Windows has no SIGUSR1."""
 
 
 class StopRequest:

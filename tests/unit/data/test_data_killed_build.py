@@ -132,7 +132,12 @@ def test_a_draft_that_cannot_be_is_not_trusted(
         os.truncate(pixels, 200)
     else:
         pixels.write_bytes(b"\0" * len(pixels.read_bytes()))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # and killed again, soon after
+        Counter(patch, stop_after=6)
+        load_photos(photos)
+    counter = Counter(monkeypatch)
     assert_same(load_photos(photos), calm)
+    assert counter.decoded >= POOL
 
 
 def test_a_full_disk_is_freed_and_drafts_of_others_are_kept(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
