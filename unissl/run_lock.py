@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from unissl.errors import UserError
-from unissl.record import RunFolder, disk_errors
+from unissl.record import RunFolder
 
 NAME = ".lock"
 
@@ -26,19 +26,29 @@ def sole_user(folder: RunFolder) -> Iterator[None]:
     was begun is left as it was found."""
     new = not folder.path.exists()
     folder.create()
-    lock = FileLock(folder.path / NAME)
+    place = folder.path / NAME
+    lock = FileLock(place)
     try:
-        with disk_errors(lock_path := folder.path / NAME), warnings.catch_warnings():
+        _acquire(lock, folder)
+        yield
+    finally:
+        if lock.is_locked and not folder.holds_run:
+            place.unlink(missing_ok=True)
+        if new:
+            with suppress(OSError):  # it is not empty: begun here, or by another process
+                os.rmdir(folder.path)
+        lock.release()
+
+
+def _acquire(lock: BaseFileLock, folder: RunFolder) -> None:
+    try:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the marker file, see above
             lock.acquire(timeout=0)
     except Timeout:
         raise UserError(f"Another process is at work in {folder.path}; wait for it, or choose another --out.") from None
-    try:
-        yield
-    finally:
-        if not folder.holds_run:
-            lock_path.unlink(missing_ok=True)
-            if new:
-                with suppress(OSError):  # something else was put there
-                    os.rmdir(folder.path)
-        lock.release()
+    except OSError as error:
+        raise UserError(
+            f"Cannot write {folder.path / NAME} ({error.strerror}); make the folder writable, or choose another place "
+            "with --out."
+        ) from error

@@ -86,3 +86,13 @@ def test_a_file_system_without_locks(folder: RunFolder, monkeypatch: pytest.Monk
         pass
     with sole_user(folder):
         pass
+
+
+def test_a_new_folder_that_cannot_be_locked_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def acquire(self: FileLock, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(UserError, match="No space left"), sole_user(RunFolder(tmp_path / "run")):
+        pass
+    assert list(tmp_path.iterdir()) == []

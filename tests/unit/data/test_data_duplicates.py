@@ -69,7 +69,7 @@ def test_the_search_finds_what_comparing_everything_with_everything_finds() -> N
     """Slow reference: every ordered pair, every view."""
     images = [picture(seed) for seed in range(20)]
     images += [change(images[i]) for i in range(4) for change in CHANGES.values()]
-    thumbnails = duplicates._thumbnails([np.stack([pixels(image) for image in images])])
+    thumbnails = duplicates._thumbnails([np.stack([pixels(image) for image in images])], np.arange(len(images)))
     expected = set()
     for i in range(len(images)):
         for j in range(len(images)):
