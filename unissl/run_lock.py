@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 from unissl.errors import UserError
 from unissl.record import RunFolder
@@ -24,31 +24,42 @@ NAME = ".lock"
 def sole_user(folder: RunFolder) -> Iterator[None]:
     """Hold the folder, which is made if need be; another process that holds it is a refusal. A folder in which nothing
     was begun is left as it was found."""
-    new = not folder.path.exists()
-    folder.create()
-    place = folder.path / NAME
-    lock = FileLock(place)
+    hold = Hold(folder)
     try:
-        _acquire(lock, folder)
+        hold.take()
         yield
     finally:
-        if lock.is_locked and not folder.holds_run:
-            place.unlink(missing_ok=True)
-        if new:
+        hold.let_go()
+
+
+class Hold:
+    """The lock of one folder; letting go what was never taken does nothing."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder, self.place, self.made = folder, folder.path / NAME, False
+        self.lock = FileLock(self.place)
+
+    def take(self) -> None:
+        self.made = not self.folder.path.exists()
+        self.folder.create()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the marker file, see above
+                self.lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"Another process is at work in {self.folder.path}; wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise UserError(
+                f"Cannot write {self.place} ({error.strerror}); make the folder writable, or choose another place "
+                "with --out."
+            ) from error
+
+    def let_go(self) -> None:
+        if self.lock.is_locked and not self.folder.holds_run:
+            self.place.unlink(missing_ok=True)
+        if self.made:
             with suppress(OSError):  # it is not empty: begun here, or by another process
-                os.rmdir(folder.path)
-        lock.release()
-
-
-def _acquire(lock: BaseFileLock, folder: RunFolder) -> None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the marker file, see above
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(f"Another process is at work in {folder.path}; wait for it, or choose another --out.") from None
-    except OSError as error:
-        raise UserError(
-            f"Cannot write {folder.path / NAME} ({error.strerror}); make the folder writable, or choose another place "
-            "with --out."
-        ) from error
+                os.rmdir(self.folder.path)
+        self.lock.release()

@@ -84,10 +84,7 @@ def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[st
             header = restore(path, state, config_hash)
         except Damaged:
             damaged = True
-            aside = path.with_name(f"{path.name}.damaged")
-            with disk_errors(path):
-                path.rename(aside)
-            _warn(f"{path} is not an intact checkpoint and was put aside as {aside.name}")
+            _put_aside(path)
             continue
         if damaged:
             _warn(f"training goes on from the checkpoint before, {path.name}")
@@ -95,6 +92,13 @@ def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[st
     if damaged:
         _warn("no intact checkpoint is left; training starts from the beginning")
     return None
+
+
+def _put_aside(path: Path) -> None:
+    aside = path.with_name(f"{path.name}.damaged")
+    with disk_errors(path):
+        path.rename(aside)
+    _warn(f"{path} is not an intact checkpoint and was put aside as {aside.name}")
 
 
 def _warn(message: str) -> None:
