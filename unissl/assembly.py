@@ -104,13 +104,12 @@ def a_core_is_free(device: torch.device) -> bool:
 
 
 def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
-    """Continue from the newest checkpoint; a run that was cut off before its first one starts over."""
+    """Continue from the newest intact checkpoint; a run that has none yet, or none left, starts over."""
     folder.remove_drafts()
-    found = checkpoint.list_checkpoints(folder.checkpoints)
-    if not found:
+    header = checkpoint.restore_newest(folder.checkpoints, state, config_hash)
+    if header is None:
         folder.cut_metrics(0)
         return
-    header = checkpoint.restore(found[-1], state, config_hash)
     folder.cut_metrics(header["metrics_size"])
     if threads is None:  # the number of threads decides the last bits
         torch.set_num_threads(header["threads"])

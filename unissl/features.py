@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from unissl import __version__
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.data.cache import RowWriter, cached
+from unissl.data.cache import cached
 from unissl.data.progress import Progress
+from unissl.data.row_writer import RowWriter
 from unissl.data.scaled import ScaledImages
 from unissl.nets import Network, build, channels_last
 from unissl.nets.efficientnet_lite import EfficientNetLite, fold_batch_norm

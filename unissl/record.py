@@ -2,6 +2,7 @@
 
     config.toml         the fully resolved configuration
     split.json          which images were labelled and which were the pool
+    data.json           hashes of the images and labels it was started on
     metrics.jsonl       one line per logged step and per evaluation
     checkpoints/        the newest states training can continue from
     model.safetensors   the inference module alone, with manifest.json beside it
@@ -118,6 +119,7 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.toml"
         self.split = self.path / "split.json"
+        self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model.safetensors"
@@ -148,9 +150,10 @@ class RunFolder:
 
     def remove_drafts(self) -> None:
         """Clear away what a killed process was about to write."""
-        for folder in (self.path, self.checkpoints, self.plots):
-            for draft in folder.glob(".*.draft"):
-                draft.unlink(missing_ok=True)
+        with disk_errors(self.path):
+            for folder in (self.path, self.checkpoints, self.plots):
+                for draft in folder.glob(".*.draft"):
+                    draft.unlink(missing_ok=True)
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         with disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
@@ -170,7 +173,8 @@ class RunFolder:
         if present < size:
             raise UserError(f"{self.metrics} has lost lines since the checkpoint; restore it or train again.")
         if present > size:
-            os.truncate(self.metrics, size)
+            with disk_errors(self.metrics):
+                os.truncate(self.metrics, size)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics.exists():

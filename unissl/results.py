@@ -12,7 +12,7 @@ from torch import Tensor
 from unissl import __version__
 from unissl.config import to_tree
 from unissl.data import Dataset
-from unissl.data.duplicates import Copy, find_duplicates
+from unissl.data.duplicates import MOST_COMPARED, Copy, find_duplicates
 from unissl.evaluate.calibration import Calibration, calibrate
 from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.doubt import Doubt
@@ -156,6 +156,8 @@ def summarise(
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     if facts["data"] in OWN_DATA:
         summary["duplicates"] = duplicates(dataset, split)
+        if len(dataset.train) + summary["test_images"] > MOST_COMPARED:
+            summary["near_duplicates_among"] = MOST_COMPARED
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary
 

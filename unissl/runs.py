@@ -15,6 +15,7 @@ from torch import Tensor
 from unissl.assembly import assemble, averaged_predictions, find_device, prefetches, quick_network, take_up
 from unissl.batches import Batches, Views
 from unissl.config import Tree, to_toml
+from unissl.content import changed_data, compare_content, note_content
 from unissl.cross_validation import cross_validate, refits
 from unissl.data import Dataset
 from unissl.errors import UserError
@@ -27,14 +28,18 @@ from unissl.open_set import load_data
 from unissl.record import RunFolder, read_json, write_text
 from unissl.results import write_results
 from unissl.run_config import RunConfig, config_facts, fit_to_data, identity, stored_config
+from unissl.run_lock import sole_user
 from unissl.settle import Beside, settle_steps, settle_threads
 from unissl.splits import make_split, read_split, write_split
 from unissl.train.checkpoint import TrainState
 from unissl.train.learner import Learner
+from unissl.train.memory import memory_errors
 from unissl.train.trainer import Trainer
 from unissl.types import OUTSIDE, Split
 
 Rows = npt.NDArray[np.int64]
+REFERENCE = "labels-only"
+"""Folder inside a run's for the run that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,22 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     dataset = load_data(config.data, config.split)
     config = fit_to_data(config, dataset)
     split = split_of(config, dataset)
-    state, batches = assemble(config, dataset, split, device)
-    next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before anything is written
-    if config.machine.tune_threads:
-        config = settle_threads(config, state, batches)
-    if config.train.steps is None:
-        folds = refits(config, split) if dataset.test is None else 0
-        beside = Beside(started, split if reference else None, folds)
-        config = settle_steps(config, state, batches, dataset, beside=beside)
-    begin(folder, config, split)
-    return carry_out(config, folder, dataset, split, state, batches, quiet)
+    with memory_errors(config.batch):
+        state, batches = assemble(config, dataset, split, device)
+        next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before anything is written
+        if config.machine.tune_threads:
+            config = settle_threads(config, state, batches)
+        if config.train.steps is None:
+            folds = refits(config, split) if dataset.test is None else 0
+            beside = Beside(started, split if reference else None, folds)
+            config = settle_steps(config, state, batches, dataset, beside=beside)
+    with sole_user(folder), memory_errors(config.batch):
+        folder.refuse_if_taken()  # another process may have begun while this one read its images
+        begin(folder, config, split)
+        note_content(folder, dataset)
+        if reference:  # says that one is wanted, whatever happens until it begins
+            RunFolder(folder.path / REFERENCE).create()
+        return carry_out(config, folder, dataset, split, state, batches, quiet)
 
 
 def split_of(config: RunConfig, dataset: Dataset) -> Split:
@@ -81,18 +92,14 @@ def split_of(config: RunConfig, dataset: Dataset) -> Split:
 
 
 def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
-    """Make the folder with its first two files, or leave nothing behind."""
-    was_there = folder.path.exists()
+    """Write the first two files, or leave neither behind."""
+    folder.create()
     try:
-        folder.create()
         write_text(folder.config, to_toml(config))
         write_split(split, folder.split)
     except UserError:
-        if folder.path.is_dir():
-            folder.config.unlink(missing_ok=True)
-            folder.split.unlink(missing_ok=True)
-            if not was_there:
-                folder.path.rmdir()
+        folder.config.unlink(missing_ok=True)
+        folder.split.unlink(missing_ok=True)
         raise
 
 
@@ -102,16 +109,18 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
     config = stored_config(folder, said or {})
     if folder.finished:
         return Run(folder, config, read_json(folder.summary))
-    device = find_device(config.machine)
-    dataset = load_data(config.data, config.split)
-    split = split_of(config, dataset)
-    if not folder.split.exists():  # cut off between its first two files
-        write_split(split, folder.split)
-    elif not same_split(split, read_split(folder.split, len(dataset.train))):
-        raise UserError(f"The data have changed since {folder.path} was started; start a new run with another --out.")
-    state, batches = assemble(config, dataset, split, device)
-    take_up(folder, state, identity(config), config.machine.threads)
-    return carry_out(config, folder, dataset, split, state, batches, quiet)
+    with sole_user(folder), memory_errors(config.batch):
+        device = find_device(config.machine)
+        dataset = load_data(config.data, config.split)
+        split = split_of(config, dataset)
+        if not folder.split.exists():  # cut off between its first two files
+            write_split(split, folder.split)
+        elif not same_split(split, read_split(folder.split, len(dataset.train))):
+            raise changed_data(folder)
+        compare_content(folder, dataset)
+        state, batches = assemble(config, dataset, split, device)
+        take_up(folder, state, identity(config), config.machine.threads)
+        return carry_out(config, folder, dataset, split, state, batches, quiet)
 
 
 def carry_out(

@@ -32,7 +32,8 @@ class ImageTable:
 
     ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,)
     with -1 for unknown and -2 for none of the classes. ``skipped`` lists ``(file, reason)`` of images that could not
-    be read, and ``files`` the origin of each row where there is one.
+    be read, and ``files`` the origin of each row where there is one. ``content`` is a hash of the images where their
+    source has made one.
     """
 
     images: npt.NDArray[np.uint8]
@@ -40,6 +41,7 @@ class ImageTable:
     class_names: tuple[str, ...]
     files: tuple[str, ...] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
+    content: str | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:

@@ -92,7 +92,14 @@ def test_full_disk_before_training(refuses: Refuses, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "name", ["step-00000001.safetensors", "step-00000002.safetensors", "predictions.parquet", "summary.json"]
+    "name",
+    [
+        "data.json",
+        "step-00000001.safetensors",
+        "step-00000002.safetensors",
+        "predictions.parquet",
+        "summary.json",
+    ],
 )
 def test_full_disk_later_and_on_again(here: Path, finished_run: Path, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -179,39 +186,42 @@ def test_resume_with_another_data_set_behind_the_split(refuses: Refuses, cut_off
     refuses(*RESUME, says=("split.json cannot be used as a split", "41 labels"))
 
 
-def test_truncated_checkpoint_and_the_way_out(refuses: Refuses, cut_off: Path, finished_run: Path) -> None:
+@pytest.mark.parametrize("kind", ["truncated", "flipped bit", "text", "pickle", "weights alone"])
+def test_a_spoilt_checkpoint_is_passed_over(cut_off: Path, finished_run: Path, kind: str) -> None:
     newest = newest_checkpoint(cut_off)
-    newest.write_bytes(newest.read_bytes()[:-100])
-    refuses(*RESUME, says=(newest.name, "not an intact checkpoint", "delete it to continue from the one before"))
-    newest.unlink()
-    succeed(*RESUME)
-    assert (cut_off / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
-
-
-def test_checkpoint_with_a_flipped_bit(refuses: Refuses, cut_off: Path) -> None:
-    newest = newest_checkpoint(cut_off)
-    content = bytearray(newest.read_bytes())
-    content[-1] ^= 1
-    newest.write_bytes(content)
-    refuses(*RESUME, says=("not an intact checkpoint",))
-
-
-@pytest.mark.parametrize("kind", ["text", "pickle", "weights alone", "other run"])
-def test_foreign_checkpoint(refuses: Refuses, cut_off: Path, finished_run: Path, here: Path, kind: str) -> None:
-    newest = newest_checkpoint(cut_off)
-    if kind == "text":
+    content = newest.read_bytes()
+    if kind == "truncated":
+        newest.write_bytes(content[:-100])
+    elif kind == "flipped bit":
+        newest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif kind == "text":
         newest.write_text("hello")
     elif kind == "pickle":
         torch.save({"model": torch.zeros(3)}, newest)
-    elif kind == "weights alone":
-        shutil.copy(finished_run / "model.safetensors", newest)
     else:
-        with pytest.MonkeyPatch.context() as patch:
-            fill_disk(patch, "model.safetensors")
-            call(*TRAIN_DIGITS, "--seed", "7", "--out", here / "other")
-        shutil.copy(newest_checkpoint(here / "other"), newest)
-    says = "another configuration" if kind == "other run" else "not an intact checkpoint"
-    refuses(*RESUME, says=(newest.name, says))
+        shutil.copy(finished_run / "model.safetensors", newest)
+    spoilt = newest.read_bytes()
+    said = succeed(*RESUME).err
+    assert f"{newest} is not an intact checkpoint" in said.replace("run/", f"{cut_off}/")
+    assert "goes on from the checkpoint before, step-00000001" in said
+    assert newest.with_name(f"{newest.name}.damaged").read_bytes() == spoilt
+    assert (cut_off / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
+
+
+def test_no_checkpoint_is_intact(cut_off: Path, finished_run: Path) -> None:
+    for path in (cut_off / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    assert "no intact checkpoint is left; training starts from the beginning" in succeed(*RESUME).err
+    assert (cut_off / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
+
+
+def test_the_checkpoint_of_another_run(refuses: Refuses, cut_off: Path, here: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fill_disk(patch, "model.safetensors")
+        call(*TRAIN_DIGITS, "--seed", "7", "--out", here / "other")
+    newest = newest_checkpoint(cut_off)
+    shutil.copy(newest_checkpoint(here / "other"), newest)
+    refuses(*RESUME, says=(newest.name, "another configuration"))
 
 
 @pytest.mark.parametrize("words", [("evaluate", "run"), ("predict", "run", "x.png")])

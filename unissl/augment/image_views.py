@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, make_view, normalise
+from unissl.data.mapped import take_rows
 from unissl.data.scaled import ScaledImages
 
 
@@ -48,7 +49,9 @@ class ImageViews:
         return normalise(made, self.mean, self.std)
 
     def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        raw = torch.from_numpy(np.ascontiguousarray(self.images[rows]))
+        images = self.images
+        pixels = images[rows] if isinstance(images, ScaledImages) else take_rows(images, rows)
+        raw = torch.from_numpy(np.ascontiguousarray(pixels))
         if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
             return raw.pin_memory().to(self.device, non_blocking=True)
         return raw.to(self.device)

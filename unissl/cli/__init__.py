@@ -19,6 +19,7 @@ from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
 from unissl.errors import UserError
+from unissl.train.signals import leave_when_asked
 
 app = App(
     name="unissl",
@@ -37,8 +38,9 @@ def main(arguments: list[str] | None = None) -> Never:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except (UserError, CycloptsError, PermissionError, BrokenPipeError, KeyboardInterrupt) as error:
+        with leave_when_asked():
+            app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except (UserError, CycloptsError, PermissionError, BrokenPipeError, MemoryError, KeyboardInterrupt) as error:
         if debug:
             raise
         sys.exit(_explain(error))
@@ -59,5 +61,7 @@ def _explain(error: BaseException) -> int:
     message = " ".join(str(error).split())
     if isinstance(error, PermissionError):
         message = f"{error.filename} may not be read by this user; change its permissions or choose another."
+    if isinstance(error, MemoryError):
+        message = "There is not enough memory; close other programs, or use fewer or smaller images (data.size)."
     print(f"error: {message}", file=sys.stderr)
     return 2 if isinstance(error, CycloptsError) else 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from unissl.cli.options import DataOptions, Overrides, given, said
+from unissl.cli.start import has_reference, start_or_resume
 
 if TYPE_CHECKING:
     from unissl.runs import Run
@@ -25,7 +26,7 @@ def train(
     device: str | None = None,
     threads: int | None = None,
     set_: Overrides = (),
-    resume: bool = False,
+    resume: bool | Literal["auto"] = False,
     reference: bool = True,
     report: bool | None = None,
     quiet: bool = False,
@@ -59,7 +60,8 @@ def train(
     set_
         Any other setting as key=value, e.g. --set method.steps=3; may be repeated.
     resume
-        Continue the run in --out, bit for bit.
+        Continue the run in --out, bit for bit; with auto, start it where there is none yet, so that a scheduler may
+        repeat the command.
     reference
         Also train labels-only, in OUT/labels-only.
     report
@@ -72,45 +74,14 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
-    from unissl.recipes import with_recipe
-    from unissl.record import RunFolder
-    from unissl.results import OWN_DATA
-    from unissl.run_config import build_config
-    from unissl.runs import resume as resume_run
-    from unissl.runs import run as start_run
-
-    reasons: tuple[str, ...] = ()
-    if resume:
-        from unissl.errors import UserError
-
-        if out is None:
-            raise UserError("--resume needs --out with the folder of the run to continue.")
-        if recipe is not None:
-            raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
-        reference = reference and not (RunFolder(out).finished and not RunFolder(out / "labels-only").holds_run)
-        finished = resume_run(out, tree, quiet=quiet)
-    else:
-        if recipe is None:
-            from unissl.advice import with_advice
-
-            tree, recipe, reasons = with_advice(tree)
-        settings = build_config(with_recipe(tree, recipe))
-        for reason in () if quiet else reasons:
-            print(reason, flush=True)
-        compared = reference and has_reference(settings.method.name)
-        finished = start_run(settings, out, quiet=quiet, reference=compared)
+    finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
     show(finished)
     if reference and has_reference(finished.config.method.name):
         show_gain(finished, train_reference(finished, quiet))
+    from unissl.results import OWN_DATA
+
     if report or (report is None and finished.config.data.name in OWN_DATA):
         show_report(finished)
-
-
-def has_reference(method: str) -> bool:
-    """Whether labels-only says something about a method: one that learns from a pool without its labels."""
-    from unissl.methods.registry import get_method
-
-    return method != "labels-only" and "pool labels" not in get_method(method).needs
 
 
 def merge_flags(
@@ -139,9 +110,9 @@ def train_reference(finished: Run, quiet: bool) -> Run:
     from unissl.config import to_tree
     from unissl.record import RunFolder
     from unissl.run_config import reference_config
-    from unissl.runs import resume, run
+    from unissl.runs import REFERENCE, resume, run
 
-    folder = RunFolder(finished.folder.path / "labels-only")
+    folder = RunFolder(finished.folder.path / REFERENCE)
     if folder.holds_run:
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
     return run(reference_config(finished.config), folder.path, quiet=quiet)

@@ -4,6 +4,8 @@ One entry is one folder, named by a hash of everything its content depends on: p
 source files, the decode settings, and the format version. It is built in a temporary folder beside its final place,
 flushed to disk, its manifest written last, and then renamed: what carries the final name is complete. A lock per entry
 lets one process build while others wait, and tells a temporary folder in use from one that a dead process left behind.
+A builder that can go on with what such a process left says so by the file ``DRAFT`` in it. Hidden files are the
+builder's own and no part of the entry.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,10 @@ from unissl.errors import UserError
 
 FORMAT = 2
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
+DRAFT = ".rows"
+"""Where it lies in a temporary folder, what is there already can be used."""
+DRAFT_DAYS = 7
+"""How long such a folder is kept for its builder to come back."""
 FEW_SOURCES = 16
 """Up to this many source files are hashed whole into the manifest; a folder of photos is not."""
 
@@ -40,36 +46,12 @@ Build = Callable[[Path], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Entry:
-    """``arrays[name]`` is the read-only memory map of ``name.npy``; ``meta`` is what the builder returned."""
+    """``arrays[name]`` is the read-only memory map of ``name.npy``, ``hashes[name]`` the hash it had when it was made;
+    ``meta`` is what the builder returned."""
 
     arrays: Mapping[str, Array]
     meta: Mapping[str, Any]
-
-
-class RowWriter:
-    """An .npy file of uint8 filled row by row, in any order, by plain writes.
-
-    Not a writable memory map: on a full disk a plain write raises, while a memory map kills the process.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        self._file = path.open("wb")
-        np.lib.format.write_array_header_1_0(self._file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        self._start = self._file.tell()
-        self._stride = int(np.prod(shape[1:]))
-        self._end = self._start + shape[0] * self._stride
-
-    def write(self, row: int, block: npt.NDArray[np.uint8]) -> None:
-        """Put one row (or several adjacent ones) at position ``row``."""
-        self._file.seek(self._start + row * self._stride)
-        self._file.write(np.ascontiguousarray(block).data)
-
-    def __enter__(self) -> RowWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with self._file:
-            self._file.truncate(self._end)
+    hashes: Mapping[str, str]
 
 
 def save_array(path: Path, array: Array) -> None:
@@ -114,23 +96,28 @@ def cached(kind: str, sources: Sequence[str | Path], settings: Mapping[str, Any]
 
 def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
     temporary = final.with_name(final.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    if not (temporary / DRAFT).exists():
+        shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(exist_ok=True)
     try:
         meta = dict(build(temporary))
         files = {}
-        for path in sorted(temporary.iterdir()):
+        for path in sorted(path for path in temporary.iterdir() if not path.name.startswith(".")):
             _flush(path)
             files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
         manifest = temporary / "manifest.json"
         manifest.write_text(json.dumps({"format": FORMAT, **about, "files": files, "meta": meta}), encoding="utf-8")
         _flush(manifest)
+        for own in temporary.glob(".*"):
+            own.unlink()
         _flush(temporary)
         shutil.rmtree(final, ignore_errors=True)  # whatever has this name was found damaged
         temporary.rename(final)
         _flush(final.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+    except BaseException as error:
+        # A full disk is to be freed, and what a person puts right makes another entry; an interrupted one goes on.
+        if isinstance(error, OSError | UserError) or not (temporary / DRAFT).exists():
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
@@ -138,12 +125,14 @@ def _open(folder: Path) -> Entry | None:
     """The entry in ``folder`` if its files are those of its manifest; sizes are compared, nothing is hashed."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        arrays = {}
+        arrays, hashes = {}, {}
         for name, facts in manifest["files"].items():
             if (folder / name).stat().st_size != facts["bytes"]:
                 return None
-            arrays[name.removesuffix(".npy")] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
-        return Entry(arrays, manifest["meta"])
+            stem = name.removesuffix(".npy")
+            arrays[stem] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+            hashes[stem] = str(facts["sha256"])
+        return Entry(arrays, manifest["meta"], hashes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -164,8 +153,11 @@ def _lock(final: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Delete temporary folders whose entry nobody holds the lock of: their builder is dead."""
+    """Delete temporary folders whose entry nobody holds the lock of: their builder is dead. What it could go on with is
+    left for a while."""
     for temporary in folder.glob("*.tmp"):
+        if _age_in_days(temporary / DRAFT) < DRAFT_DAYS:
+            continue
         lock = FileLock(f"{temporary.with_suffix('')}.lock")
         try:
             with lock.acquire(timeout=0):
@@ -203,6 +195,14 @@ def _size_and_time(path: str | Path) -> tuple[int, int]:
     except OSError:
         return -1, -1  # a dangling link: the decoder will say so
     return found.st_size, found.st_mtime_ns
+
+
+def _age_in_days(path: Path) -> float:
+    """Infinite for what is not there."""
+    try:
+        return (time.time() - path.stat().st_mtime) / 86400
+    except OSError:
+        return float("inf")
 
 
 def _sha256(path: str | Path) -> str:

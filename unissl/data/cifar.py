@@ -130,7 +130,8 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
 
     entry = cached("cifar", sources, {"release": release.name, "batches": batches, "size": size}, build)
     labels = np.asarray(entry.arrays["labels"])
-    return ImageTable(entry.arrays["images"], labels, tuple(entry.meta["class_names"]))
+    names = tuple(entry.meta["class_names"])
+    return ImageTable(entry.arrays["images"], labels, names, content=entry.hashes["images"])
 
 
 def _images_and_labels(

@@ -14,7 +14,7 @@ heavily cropped copies are not looked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from unissl.data.mapped import take_rows
 from unissl.types import ImageTable
 
 Floats = npt.NDArray[np.float32]
@@ -42,6 +43,9 @@ FLAT = 3.0
 NEIGHBOURS = 5
 """How many images each view is compared with: a bound on the work where thousands of frames show the same scene."""
 CROP = 0.05
+MOST_COMPARED = 100_000
+"""Images among which near copies are looked for: a bound on memory (4 KB each) and time where pools are very large.
+Equal pixels are found among all."""
 CHUNK = 1024
 LUMINANCE = (0.299, 0.587, 0.114)
 
@@ -89,8 +93,8 @@ def find_duplicates(
         copies += [Copy("test", row, int(label) if label >= 0 else None) for row, label in enumerate(test.labels)]
         tables.append(test.images)
     exact = _equal_pixels(tables)
-    thumbnails = _thumbnails(tables)
-    near = _near_pairs(thumbnails, np.unique(exact))
+    compared = _compared(np.unique(exact), copies)
+    near = compared[_near_pairs(_thumbnails(tables, compared), np.arange(len(compared)))]
     groups = [_group(rows, exact, copies) for rows in _connected(exact, near)]
     return tuple(sorted(groups, key=_gravity))
 
@@ -108,20 +112,38 @@ def _gravity(group: DuplicateGroup) -> tuple[bool, bool, bool, int]:
 def _equal_pixels(tables: Sequence[npt.NDArray[np.uint8]]) -> Rows:
     """For each image the first one with the same pixels, counted through all tables."""
     first: dict[bytes, int] = {}
-    images = (image for table in tables for image in table)
+    images = (image for table in tables for block in _blocks(len(table)) for image in take_rows(table, block))
     hashes = (blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() for image in images)
     return np.array([first.setdefault(key, row) for row, key in enumerate(hashes)], dtype=np.int64)
 
 
-def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]]) -> Floats:
-    """Brightness of SIDE x SIDE cells, (N, SIDE, SIDE)."""
-    made = np.empty((sum(len(table) for table in tables), SIDE, SIDE), dtype=np.float32)
-    row = 0
+def _blocks(count: int) -> Iterator[Rows]:
+    """0..count-1 in turn, some at a time."""
+    return (np.arange(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
+
+
+def _compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
+    """Rows among which near copies are looked for: all, or ``MOST_COMPARED`` of them, the pool evenly thinned out."""
+    if len(rows) <= MOST_COMPARED:
+        return rows
+    in_pool = np.array([copies[row].part == "pool" for row in rows])
+    others, pool = rows[~in_pool][:MOST_COMPARED], rows[in_pool]
+    room = MOST_COMPARED - len(others)
+    spread = pool[np.linspace(0, len(pool) - 1, room).astype(np.int64)] if room else pool[:0]
+    return np.sort(np.concatenate([others, spread]))
+
+
+def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Floats:
+    """Brightness of SIDE x SIDE cells of the ascending ``rows``, counted through all tables, (n, SIDE, SIDE)."""
+    made = np.empty((len(rows), SIDE, SIDE), dtype=np.float32)
+    row, before = 0, 0
     for table in tables:
+        chosen = rows[(rows >= before) & (rows < before + len(table))] - before
+        before += len(table)
         down, across = _cells(SIDE, table.shape[1]), _cells(SIDE, table.shape[2])
         weights = np.array(LUMINANCE if table.shape[3] == 3 else [1 / table.shape[3]] * table.shape[3], np.float32)
-        for start in range(0, len(table), CHUNK):
-            chunk = np.asarray(table[start : start + CHUNK])
+        for start in range(0, len(chosen), CHUNK):
+            chunk = take_rows(table, chosen[start : start + CHUNK])
             brightness = sum(chunk[..., c] * weight for c, weight in enumerate(weights))
             made[row : row + len(chunk)] = down @ brightness @ across.T
             row += len(chunk)

@@ -75,7 +75,7 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     listed = tuple(sorted((writable(name), reason) for name, reason in skipped))
     kept = layout.subset(np.asarray(entry.arrays["rows"]))
     files = tuple(writable(file) for file in kept.files)
-    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, files, listed)
+    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, files, listed, entry.hashes["images"])
 
 
 def writable(name: str) -> str:

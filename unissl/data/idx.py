@@ -75,7 +75,8 @@ def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
         return store_arrays(target, scale_arrays(images[..., None], size), labels.astype(np.int64))
 
     entry = cached("idx", [image_file, label_file], {"size": size}, build)
-    return ImageTable(entry.arrays["images"], np.asarray(entry.arrays["labels"]), CLASS_NAMES), entry.meta
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, CLASS_NAMES, content=entry.hashes["images"]), entry.meta
 
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:

@@ -126,7 +126,8 @@ class _Part:
 def _table(entry: Entry) -> ImageTable:
     skipped = tuple((name, reason) for name, reason in entry.meta["skipped"])
     labels = np.asarray(entry.arrays["labels"])[np.asarray(entry.arrays["rows"])]
-    return ImageTable(entry.arrays["images"], labels, tuple(entry.meta["class_names"]), skipped=skipped)
+    names = tuple(entry.meta["class_names"])
+    return ImageTable(entry.arrays["images"], labels, names, skipped=skipped, content=entry.hashes["images"])
 
 
 def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:

@@ -19,10 +19,10 @@ LINE_EVERY = 5.0
 class Progress:
     """Counts finished images on stderr; shows nothing when the work takes less than two seconds."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int, done: int = 0) -> None:
         self.what = what
         self.total = total
-        self.done = 0
+        self.done = self.first = done
         self._started = time.monotonic()
         self._last_line = self._started
         self._bar: tuple[RichProgress, TaskID] | None = None
@@ -44,7 +44,7 @@ class Progress:
                 self._bar = self._open_bar()
         elif now - self._last_line > LINE_EVERY:
             self._last_line = now
-            rate = self.done / (now - self._started)
+            rate = (self.done - self.first) / (now - self._started)
             left = (self.total - self.done) / rate
             line = f"{self.what}: {self.done} of {self.total}, {rate:.{_digits(rate)}f} images/s, {left:.0f} s left"
             print(line, file=sys.stderr, flush=True)

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.cache import RowWriter, save_array
+from unissl.data.cache import save_array
 from unissl.data.decode import Encoded, Unreadable, decode_stream, scale_arrays
+from unissl.data.decoded import COLOUR, DecodedRows
 from unissl.data.fit import COVER, Fit
 from unissl.data.moments import channel_moments
 from unissl.data.progress import Progress
+from unissl.data.row_writer import RowWriter
 from unissl.errors import UserError
 
 CHUNK = 512
@@ -63,28 +65,26 @@ def store_encoded(
 
     An unreadable row is left out and listed with the reason under "skipped" of the returned meta, unless ``is_needed``
     says that a label would be lost with it. With ``channels`` None the images become one channel if
-    every one of them is grey, and three otherwise.
+    every one of them is grey, and three otherwise. What a killed process has decoded is not decoded again.
     """
-    raw = folder / "raw.npy"
-    readable = np.zeros(total, dtype=np.bool_)
     skipped: list[tuple[int, str]] = []
-    grey = channels is None
     depth = channels or 3
-    with RowWriter(raw, (total, size, size, depth)) as writer, Progress("decoding images", total) as progress:
-        for row, result in decode_stream(items, size, depth, fit):
-            if isinstance(result, Unreadable):
-                if is_needed(row):
-                    raise UserError(unreadable_message(name(row), str(result)))
-                skipped.append((row, str(result)))
-            else:
-                writer.write(row, result)
-                readable[row] = True
-                grey = grey and bool((result == result[..., :1]).all())
-            progress.advance()
-    if not readable.any():
+    with DecodedRows(folder, (total, size, size, depth)) as decoded:
+        left = ((row, source) for row, source in items if not decoded.kinds[row])
+        with Progress("decoding images", total, done=int(np.count_nonzero(decoded.kinds))) as progress:
+            for row, result in decode_stream(left, size, depth, fit):
+                if isinstance(result, Unreadable):
+                    if is_needed(row):
+                        raise UserError(unreadable_message(name(row), str(result)))
+                    skipped.append((row, str(result)))
+                else:
+                    decoded.write(row, result)
+                progress.advance()
+    rows = np.flatnonzero(decoded.kinds)
+    if not len(rows):
         raise UserError(f"None of the {total} images can be read (the first: {skipped[0][1]}); check the data folder.")
-    rows = np.flatnonzero(readable)
-    _compact(raw, folder / "images.npy", rows, 1 if grey else depth)
+    grey = channels is None and not (decoded.kinds == COLOUR).any()
+    _compact(decoded, rows, 1 if grey else depth)
     save_array(folder / "rows.npy", rows)
     moments = _moments(np.load(folder / "images.npy", mmap_mode="r"))
     return {**moments, "skipped": sorted(skipped)}
@@ -94,16 +94,16 @@ def unreadable_message(name: str, reason: str) -> str:
     return f"The labelled image {name} cannot be read ({reason}); replace it or remove it together with its label."
 
 
-def _compact(raw: Path, target: Path, rows: npt.NDArray[np.int64], depth: int) -> None:
+def _compact(decoded: DecodedRows, rows: npt.NDArray[np.int64], depth: int) -> None:
     """Keep only the rows that could be read and the channels that are needed."""
-    images = np.load(raw, mmap_mode="r")
-    if len(rows) == len(images) and depth == images.shape[-1]:
-        raw.rename(target)
+    if len(rows) == decoded.shape[0] and depth == decoded.shape[-1]:
+        decoded.pixels.rename(decoded.finished)
         return
-    with RowWriter(target, (len(rows), *images.shape[1:3], depth)) as writer:
+    images = np.load(decoded.pixels, mmap_mode="r")
+    decoded.finished.unlink(missing_ok=True)
+    with RowWriter(decoded.finished, (len(rows), *images.shape[1:3], depth)) as writer:
         for start in range(0, len(rows), CHUNK):
             writer.write(start, images[rows[start : start + CHUNK]][..., :depth])
-    raw.unlink()
 
 
 def _moments(images: npt.NDArray[np.uint8]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from unissl.record import RunFolder
 from unissl.run_config import RunConfig, build_config, identity
 from unissl.settle import settle_steps
 from unissl.train.learner import Learner
+from unissl.train.memory import memory_errors
 from unissl.train.signals import Interrupted
 from unissl.train.trainer import Trainer
 from unissl.types import Split
@@ -63,7 +64,12 @@ def train(
     device = find_device(config.machine)
     inputs = inputs_of(rows, config, device)
     views = inputs.training(rows, config, device)
-    with own_generator(device), tempfile.TemporaryDirectory(prefix="unissl-") as place, interrupts():
+    with (
+        own_generator(device),
+        tempfile.TemporaryDirectory(prefix="unissl-") as place,
+        interrupts(),
+        memory_errors(config.batch),
+    ):
         state, batches = assemble_on(config, views, split, device)
         if config.train.steps is None:
             config = settle_steps(config, state, batches)

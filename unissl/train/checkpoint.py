@@ -5,7 +5,8 @@ its header, the rest as JSON with a digest of it all. The order of images and th
 number, so the position in the data is the step, and torch's generator is the only one with a state.
 
 A file is written beside its place, flushed and moved, and an older one is removed only afterwards, so the last good one
-survives a crash at any moment.
+survives a crash at any moment. What a failing disk does to a file later is found by its digest, and the one before it
+is taken instead.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,10 @@ from unissl.train.learner import Learner
 FORMAT = "unissl-checkpoint-1"
 KEEP = 2
 _NAME = re.compile(r"step-(\d+)\.safetensors")
+
+
+class Damaged(UserError):
+    """A file that is no checkpoint, or no longer a whole one."""
 
 
 @dataclass
@@ -69,6 +75,36 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name))
 
 
+def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[str, Any] | None:
+    """Load the newest intact checkpoint and return its header, None where there is none. Damaged ones are said to be so
+    and put aside as *.damaged, where they no longer count."""
+    damaged = False
+    for path in reversed(list_checkpoints(folder)):
+        try:
+            header = restore(path, state, config_hash)
+        except Damaged:
+            damaged = True
+            _put_aside(path)
+            continue
+        if damaged:
+            _warn(f"training goes on from the checkpoint before, {path.name}")
+        return header
+    if damaged:
+        _warn("no intact checkpoint is left; training starts from the beginning")
+    return None
+
+
+def _put_aside(path: Path) -> None:
+    aside = path.with_name(f"{path.name}.damaged")
+    with disk_errors(path):
+        path.rename(aside)
+    _warn(f"{path} is not an intact checkpoint and was put aside as {aside.name}")
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
     """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
     meta, tensors = _read(path)
@@ -85,17 +121,15 @@ def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    damaged = UserError(
-        f"{path} is not an intact checkpoint; delete it to continue from the one before, or train again."
-    )
+    damaged = Damaged(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
     try:
         with safe_open(path, framework="pt") as handle:
             meta = json.loads((handle.metadata() or {}).get("unissl", "{}"))
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError):
+    except (SafetensorError, OSError, ValueError, RecursionError):
         raise damaged from None
-    digest = meta.pop("digest", None)
-    if meta.get("format") != FORMAT or digest != _digest(meta, tensors):
+    digest = meta.pop("digest", None) if isinstance(meta, dict) else None
+    if digest is None or meta.get("format") != FORMAT or digest != _digest(meta, tensors):
         raise damaged
     return meta, tensors
 

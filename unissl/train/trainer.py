@@ -130,8 +130,10 @@ class Trainer:
                 asked_to_stop = stop.signal  # read once: a signal may come between two looks
                 if self.checkpoint_due(ends) or asked_to_stop is not None:
                     self.save()
-                if asked_to_stop is not None and self.state.step < total:
+                if asked_to_stop is not None:
                     raise Interrupted(asked_to_stop, self.state.step)
+        if stop.signal is not None:  # one that came after the last look
+            raise Interrupted(stop.signal, self.state.step)
 
     def recall_record(self, total: int) -> None:
         """Take up what the record says of the current epoch, so that a resumed run warns as an unbroken one would."""
@@ -207,8 +209,10 @@ class Trainer:
         self.progress.say(f"warning: {message}")
 
     def checkpoint_due(self, ends: frozenset[int]) -> bool:
+        """The last step always is: what comes after training must not cost training again when it is cut off."""
         every = self.config.checkpoint_every
-        return self.state.step in ends if every is None else self.state.step % every == 0
+        done = self.state.step
+        return done in ends if every is None else done % every == 0 or done == self.config.steps
 
     def save(self) -> None:
         """Write a checkpoint, but never one that holds numbers that are not finite."""

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from unissl.data import cache
-from unissl.data.cache import Entry, RowWriter, cache_folder, cached
+from unissl.data.cache import Entry, cache_folder, cached
+from unissl.data.row_writer import RowWriter
 from unissl.errors import UserError
 
 
@@ -171,7 +172,8 @@ SLOW_BUILD = """
     import sys, time
     from pathlib import Path
     import numpy as np
-    from unissl.data.cache import RowWriter, cached, save_array
+    from unissl.data.cache import cached, save_array
+    from unissl.data.row_writer import RowWriter
 
     def build(folder):
         with RowWriter(folder / "images.npy", (3, 2, 2, 1)) as writer:

@@ -69,7 +69,7 @@ def test_the_search_finds_what_comparing_everything_with_everything_finds() -> N
     """Slow reference: every ordered pair, every view."""
     images = [picture(seed) for seed in range(20)]
     images += [change(images[i]) for i in range(4) for change in CHANGES.values()]
-    thumbnails = duplicates._thumbnails([np.stack([pixels(image) for image in images])])
+    thumbnails = duplicates._thumbnails([np.stack([pixels(image) for image in images])], np.arange(len(images)))
     expected = set()
     for i in range(len(images)):
         for j in range(len(images)):
@@ -152,3 +152,17 @@ def test_thousands_of_frames_of_one_scene_are_one_group() -> None:
     frames = [(scene + random.integers(-2, 3, scene.shape)).clip(0, 255).astype(np.uint8) for _ in range(300)]
     (group,) = find_duplicates(table(frames))
     assert len(group.copies) == 300
+
+
+def test_of_very_many_images_a_part_of_the_pool_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal pixels are found among all, near copies among the test images, the labelled ones and some of the pool."""
+    originals = [picture(seed) for seed in range(20)]
+    learnt = [pixels(image) for image in originals]
+    tested = [pixels(saved_again(originals[seed], 40)) for seed in (0, 7)]
+    train, test = table([*learnt, learnt[13]], [0, *[-1] * 20]), table(tested, [0, 0])
+    assert len(find_duplicates(train, test)) == 3
+    monkeypatch.setattr(duplicates, "MOST_COMPARED", 5)  # two test images, a labelled one, the ends of the pool
+    assert [group.copies for group in find_duplicates(train, test)] == [
+        (Copy("test", 0, 0), Copy("labelled", 0, 0)),
+        (Copy("pool", 13, None), Copy("pool", 20, None)),
+    ]

@@ -14,21 +14,22 @@ import pytest
 
 from unissl.record import RunFolder
 from unissl.train.checkpoint import list_checkpoints
-from unissl.train.signals import Interrupted, listen
+from unissl.train.signals import Interrupted, leave_when_asked, listen
 
+CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 STEPS = 250
 COMMAND = [sys.executable, "-m", "unissl", "train", "--data", "digits", "--method", "labels-only", "--quiet"]
 TINY = ["net.name=small", "data.size=8", "batch.labelled=2", "train.log_every=1", "train.epochs=1"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", CAUGHT)
 def test_a_signal_is_noted_and_the_old_handlers_come_back(number: int) -> None:
-    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(n) for n in CAUGHT]
     with listen() as stop:
         assert not stop
         os.kill(os.getpid(), number)
         assert stop and stop.signal == number
-    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(n) for n in CAUGHT] == before
 
 
 def test_a_second_signal_acts_as_usual() -> None:
@@ -55,14 +56,30 @@ def test_other_threads_train_without_listening() -> None:
     assert found == [False]
 
 
-def test_exit_codes_are_the_shell_s() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_schedulers_may_repeat_themselves(number: int) -> None:
+    with listen() as stop:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+    assert stop.signal == number
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_outside_training_a_command_leaves_at_once(number: int) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted, match="what is done is kept"), leave_when_asked():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) == before
+
+
+def test_exit_codes() -> None:
+    """The shell's for Ctrl-C; one of its own where a restart is invited, unlike that of a process that just died."""
     assert Interrupted(signal.SIGINT, 5).exit_code == 130
-    stopped = Interrupted(signal.SIGTERM, 5)
-    assert stopped.exit_code == 143
-    assert str(stopped) == "stopped by SIGTERM after step 5; the state is saved"
+    assert {Interrupted(number).exit_code for number in (signal.SIGTERM, signal.SIGUSR1)} == {75}
+    assert str(Interrupted(signal.SIGTERM, 5)) == "stopped by SIGTERM after step 5; the state is saved"
 
 
-def test_a_terminated_run_saves_its_state_and_resumes_to_the_end(tmp_path: Path) -> None:
+def test_a_preempted_run_saves_its_state_and_resumes_to_the_end(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     overrides = [word for setting in TINY for word in ("--set", setting)]
     command = [*COMMAND, "--steps", str(STEPS), "--out", str(folder.path), *overrides]
@@ -72,10 +89,10 @@ def test_a_terminated_run_saves_its_state_and_resumes_to_the_end(tmp_path: Path)
         while not folder.metrics.exists():
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
-        process.terminate()
+        process.send_signal(signal.SIGUSR1)
         _, said = process.communicate(timeout=120)
-    assert process.returncode == 143
-    assert "stopped by SIGTERM" in said and "Traceback" not in said
+    assert process.returncode == 75
+    assert "stopped by SIGUSR1" in said and "Traceback" not in said
     (saved,) = list_checkpoints(folder.checkpoints)
     stopped_at = int(saved.stem.removeprefix("step-"))
     assert 0 < stopped_at < STEPS

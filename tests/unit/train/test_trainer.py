@@ -27,6 +27,7 @@ from unissl.train.checkpoint import TrainState
 from unissl.train.ema import Ema
 from unissl.train.learner import Learner
 from unissl.train.optim import build_optimizer
+from unissl.train.prefetch import Prefetch
 from unissl.train.signals import Interrupted
 from unissl.train.trainer import NonFiniteLoss, TrainConfig, Trainer, epoch_ends, step_at
 from unissl.types import Batch, DataInfo, Losses, Step
@@ -135,7 +136,7 @@ def test_checkpoints_by_number_of_steps(tmp_path: Path) -> None:
     trainer, _ = make(tmp_path, checkpoint_every=3)
     trainer.run()
     names = [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")]
-    assert names == ["step-00000003.safetensors", "step-00000006.safetensors"]
+    assert names == ["step-00000006.safetensors", "step-00000008.safetensors"]  # the last step always has one
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -219,7 +220,7 @@ def test_a_resumed_run_records_what_an_unbroken_one_does(stop_after: int, tmp_pa
     method.then = lambda i: os.kill(os.getpid(), signal.SIGTERM) if i + 1 == stop_after else None
     with pytest.raises(Interrupted) as caught:
         broken.run()
-    assert caught.value.exit_code == 143
+    assert caught.value.exit_code == 75
     broken.folder.append_metrics({"kind": "warning", "step": 99, "about": "lost", "message": "after the checkpoint"})
 
     again, method = prepare(tmp_path / "broken")
@@ -231,11 +232,30 @@ def test_a_resumed_run_records_what_an_unbroken_one_does(stop_after: int, tmp_pa
     assert {line["about"] for line in lines(tmp_path / "whole", "warning")} == {"collapse", "selection"}
 
 
-def test_a_signal_in_the_last_step_does_not_interrupt(tmp_path: Path) -> None:
-    trainer, method = make(tmp_path)
-    method.then = lambda i: os.kill(os.getpid(), signal.SIGTERM) if i == 7 else None
-    trainer.run()
-    assert trainer.state.step == 8
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_in_the_last_step_is_not_lost(tmp_path: Path, number: int) -> None:
+    """The state is saved first; a restart has nothing left to train and goes on with what comes after."""
+    trainer, method = make(tmp_path, checkpoint_every=3)
+    method.then = lambda i: os.kill(os.getpid(), number) if i == 7 else None
+    with pytest.raises(Interrupted, match="after step 8; the state is saved"):
+        trainer.run()
+    again, method = make(tmp_path, checkpoint_every=3)
+    take_up(again.folder, again.state, "hash")
+    again.run()
+    assert again.state.step == 8 and method.calls == []
+
+
+def test_a_signal_after_the_last_look_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _ = make(tmp_path)
+    really_close = Prefetch.__exit__
+
+    def close(self: Prefetch, *error: Any) -> None:
+        really_close(self, *error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Prefetch, "__exit__", close)
+    with pytest.raises(Interrupted, match="after step 8"):
+        trainer.run()
 
 
 def test_a_context_scans_without_touching_training(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""A scheduler takes the machine away at the worst moments, and gives the same command again."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_helpers import QUICK, TRAIN_DIGITS, Refuses, call, make_photos, snapshot, succeed
+
+SAME = ("config.toml", "split.json", "data.json", "model.safetensors", "manifest.json", "predictions.parquet")
+
+
+def signal_at(patch: pytest.MonkeyPatch, place: str, number: int) -> None:
+    """Let the signal arrive, once, when the function ``module:name`` is called."""
+    module, name = place.split(":")
+    home = importlib.import_module(module)
+    really = getattr(home, name)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        patch.setattr(home, name, really)
+        os.kill(os.getpid(), number)
+        return really(*arguments, **options)
+
+    patch.setattr(home, name, interrupted)
+
+
+STAGES = (
+    ("unissl.runs:evaluate", signal.SIGTERM, "after step 1; the state is saved"),
+    ("unissl.train.trainer:set_learning_rate", signal.SIGUSR1, "after step 2; the state is saved"),  # the last step
+    ("unissl.cross_validation:averaged_predictions", signal.SIGUSR1, "what is done is kept"),
+    ("unissl.runs:write_results", signal.SIGTERM, "what is done is kept"),
+    ("unissl.cli.train:train_reference", signal.SIGTERM, "what is done is kept"),
+    ("unissl.report.html:render", signal.SIGUSR1, "what is done is kept"),
+)
+
+
+def test_preempted_at_every_stage(here: Path) -> None:
+    """Training, its last step, cross-validation, results, labels-only, report: each is cut off once."""
+    make_photos(here / "photos", pool=4)
+    words = ("train", "--data", "photos", *QUICK, "--set", "train.folds=2")
+    succeed(*words, "--out", "calm")
+    for place, number, saved in STAGES:
+        with pytest.MonkeyPatch.context() as patch:
+            signal_at(patch, place, number)
+            outcome = call(*words, "--resume", "auto", "--out", "run")
+        assert outcome.code == 75, (place, outcome.err)
+        assert f"stopped by {signal.Signals(number).name}" in outcome.err and saved in outcome.err, place
+    assert "run is finished already" in succeed(*words, "--resume", "auto", "--out", "run").out
+    ours, calm = snapshot(here / "run"), snapshot(here / "calm")
+    assert {key for key in calm if "/fold" not in key} == {key for key in ours if "/fold" not in key}
+    for name in (*SAME, "estimate.json", "labels-only/model.safetensors", "labels-only/estimate.json"):
+        assert ours[name] == calm[name], name
+    assert (here / "run" / "report.html").exists()
+
+
+def test_plain_resume_also_trains_the_reference_that_was_wanted(here: Path) -> None:
+    words = [word for word in TRAIN_DIGITS if word != "--no-reference"]
+    with pytest.MonkeyPatch.context() as patch:
+        signal_at(patch, "unissl.cli.train:train_reference", signal.SIGTERM)
+        assert call(*words, "--out", "run").code == 75
+    succeed("train", "--resume", "--quiet", "--out", "run")
+    assert (here / "run" / "labels-only" / "summary.json").exists()
+
+
+def test_auto_starts_and_shows_again(here: Path, finished_run: Path) -> None:
+    words = (*TRAIN_DIGITS, "--set", "train.checkpoint_every=1", "--resume", "auto", "--out", "run")
+    started = succeed(*words)
+    assert "finished already" not in started.out and "continuing" not in started.out
+    assert (here / "run" / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
+    before = snapshot(here)
+    again = succeed(*words)
+    assert again.out.startswith("run is finished already\nsage: accuracy ") and snapshot(here) == before
+
+
+def test_auto_with_a_recipe(here: Path) -> None:
+    words = (*TRAIN_DIGITS, "--recipe", "short", "--resume", "auto", "--out", "run")
+    with pytest.MonkeyPatch.context() as patch:
+        signal_at(patch, "unissl.runs:write_results", signal.SIGTERM)
+        assert call(*words).code == 75
+    words = tuple(word for word in words if word != "--quiet")
+    assert "continuing run\n" in succeed(*words).out
+
+
+def test_auto_does_not_go_on_with_another_configuration(refuses: Refuses, here: Path, cut_off_run: Path) -> None:
+    shutil.copytree(cut_off_run, here / "run")
+    before = snapshot(here)
+    outcome = call(*TRAIN_DIGITS, "--resume", "auto", "--out", "run", "--seed", "1")
+    assert outcome.code == 1 and "another configuration (seed: 0 -> 1)" in outcome.err and snapshot(here) == before
+    refuses("train", "--resume", "auto", says=("--resume needs --out",))
+
+
+def test_two_runs_on_one_folder(here: Path, cut_off_run: Path, refuses: Refuses) -> None:
+    from unissl.record import RunFolder
+    from unissl.run_lock import sole_user
+
+    shutil.copytree(cut_off_run, here / "run")
+    with sole_user(RunFolder("run")):
+        refuses("train", "--resume", "--quiet", "--out", "run", says=("Another process is at work in run",))
+    (here / "empty").mkdir()
+    with sole_user(RunFolder("empty")):
+        refuses(*TRAIN_DIGITS, "--out", "empty", says=("Another process is at work in empty", "another --out"))
+    succeed("train", "--resume", "--no-reference", "--quiet", "--out", "run")

@@ -1,0 +1,50 @@
+"""Too little memory, as a sentence that names smaller batches.
+
+Python and NumPy raise MemoryError, torch's CUDA allocator an OutOfMemoryError, its CPU allocator a plain RuntimeError
+that only its words tell from others. Where the system kills the process instead, nothing can be said; the run resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from unissl.batches import BatchConfig
+from unissl.errors import UserError
+
+CPU_ALLOCATOR = ("can't allocate memory", "not enough memory")
+
+
+class OutOfMemory(UserError):
+    """What was asked for does not fit."""
+
+
+@contextmanager
+def memory_errors(batch: BatchConfig) -> Iterator[None]:
+    """Explain what is raised for want of memory; everything else passes."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(advice(batch)) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in CPU_ALLOCATOR)
+
+
+def advice(batch: BatchConfig) -> str:
+    """Half of each batch, or of the images once the batches are single images."""
+    smaller = {name: size // 2 for name, size in batch.model_dump().items() if size > 1}
+    if not smaller:
+        return "There is not enough memory for a step; use smaller images (--set data.size=...) or a smaller --net."
+    settings = " ".join(f"--set batch.{name}={size}" for name, size in smaller.items())
+    return (
+        f"There is not enough memory for batches of {batch.labelled} labelled and {batch.unlabelled} unlabelled images "
+        f"(evaluation: {batch.evaluation}); start a new run with smaller ones, for example {settings}."
+    )
