@@ -17,6 +17,7 @@ from unissl.batches import Batches, Views
 from unissl.config import Tree, to_toml
 from unissl.cross_validation import cross_validate, refits
 from unissl.data import Dataset
+from unissl.distributed.agreement import from_first, one_per_machine_first
 from unissl.errors import UserError
 from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions
@@ -53,11 +54,11 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     """
     started = time.monotonic()
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
-    folder.refuse_if_taken()
+    from_first(folder.refuse_if_taken)
     device = find_device(config.machine)
     if config.train.precision == "bfloat16" and device.type == "cpu":
         raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")
-    dataset = load_data(config.data, config.split)
+    dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
     config = fit_to_data(config, dataset)
     split = split_of(config, dataset)
     state, batches = assemble(config, dataset, split, device)
@@ -68,7 +69,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
         folds = refits(config, split) if dataset.test is None else 0
         beside = Beside(started, split if reference else None, folds)
         config = settle_steps(config, state, batches, dataset, beside=beside)
-    begin(folder, config, split)
+    from_first(lambda: begin(folder, config, split))
     return carry_out(config, folder, dataset, split, state, batches, quiet)
 
 
@@ -98,19 +99,25 @@ def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
 def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) -> Run:
     """Continue the run in ``out`` bit for bit. ``said`` are settings given again, which must not differ."""
     folder = RunFolder(out)
-    config = stored_config(folder, said or {})
-    if folder.finished:
-        return Run(folder, config, read_json(folder.summary))
+    config = from_first(lambda: stored_config(folder, said or {}))
+    summary = from_first(lambda: read_json(folder.summary) if folder.finished else None)
+    if summary is not None:
+        return Run(folder, config, summary)
     device = find_device(config.machine)
-    dataset = load_data(config.data, config.split)
+    dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
     split = split_of(config, dataset)
-    if not folder.split.exists():  # cut off between its first two files
-        write_split(split, folder.split)
-    elif not same_split(split, read_split(folder.split, len(dataset.train))):
-        raise UserError(f"The data have changed since {folder.path} was started; start a new run with another --out.")
+    from_first(lambda: compare_splits(folder, split, len(dataset.train)))
     state, batches = assemble(config, dataset, split, device)
     take_up(folder, state, identity(config), config.machine.threads)
     return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def compare_splits(folder: RunFolder, split: Split, rows: int) -> None:
+    """Refuse to go on with other data than a folder was started with."""
+    if not folder.split.exists():  # cut off between its first two files
+        write_split(split, folder.split)
+    elif not same_split(split, read_split(folder.split, rows)):
+        raise UserError(f"The data have changed since {folder.path} was started; start a new run with another --out.")
 
 
 def carry_out(
@@ -149,7 +156,10 @@ def carry_out(
     test = None if tests is None else predict(tests)
     before = front(config, dataset, batches.views)
     facts = config_facts(config) | ({} if estimate is None else {"estimate": estimate})
-    summary = write_results(folder, state.learner, state.ema.shadow, dataset, split, facts, pool, test, seconds, before)
+    averaged = state.ema.shadow
+    summary = from_first(
+        lambda: write_results(folder, state.learner, averaged, dataset, split, facts, pool, test, seconds, before)
+    )
     return Run(folder, config, summary)
 
 

@@ -17,6 +17,7 @@ from unissl.cli.predict import predict
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
+from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
 
 app = App(
@@ -36,7 +37,10 @@ def main(arguments: list[str] | None = None) -> Never:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        with processes():
+            if launched() and words[:1] != ["train"]:
+                raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")
+            app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (UserError, CycloptsError, PermissionError, BrokenPipeError, KeyboardInterrupt) as error:
         if debug:
             raise

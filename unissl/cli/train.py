@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from unissl.cli.options import DataOptions, Overrides, given, said
 
@@ -25,7 +25,7 @@ def train(
     device: str | None = None,
     threads: int | None = None,
     set_: Overrides = (),
-    resume: bool = False,
+    resume: bool | Literal["auto"] = False,
     reference: bool = True,
     report: bool | None = None,
     quiet: bool = False,
@@ -59,7 +59,8 @@ def train(
     set_
         Any other setting as key=value, e.g. --set method.steps=3; may be repeated.
     resume
-        Continue the run in --out, bit for bit.
+        Continue the run in --out, bit for bit; with auto, start it where there is none yet, so that torchrun or a
+        scheduler may repeat the command.
     reference
         Also train labels-only, in OUT/labels-only.
     report
@@ -72,6 +73,7 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
+    from unissl.distributed.agreement import from_first
     from unissl.recipes import with_recipe
     from unissl.record import RunFolder
     from unissl.results import OWN_DATA
@@ -80,6 +82,9 @@ def train(
     from unissl.runs import run as start_run
 
     reasons: tuple[str, ...] = ()
+    if resume == "auto" and out is not None:
+        place = RunFolder(out)
+        resume, recipe = (True, None) if from_first(lambda: place.holds_run) else (False, recipe)
     if resume:
         from unissl.errors import UserError
 
@@ -87,13 +92,14 @@ def train(
             raise UserError("--resume needs --out with the folder of the run to continue.")
         if recipe is not None:
             raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
-        reference = reference and not (RunFolder(out).finished and not RunFolder(out / "labels-only").holds_run)
+        folder, beside = RunFolder(out), RunFolder(out / "labels-only")
+        reference = from_first(lambda: reference and not (folder.finished and not beside.holds_run))
         finished = resume_run(out, tree, quiet=quiet)
     else:
         if recipe is None:
             from unissl.advice import with_advice
 
-            tree, recipe, reasons = with_advice(tree)
+            tree, recipe, reasons = from_first(lambda: with_advice(tree))
         settings = build_config(with_recipe(tree, recipe))
         for reason in () if quiet else reasons:
             print(reason, flush=True)
@@ -103,7 +109,7 @@ def train(
     if reference and has_reference(finished.config.method.name):
         show_gain(finished, train_reference(finished, quiet))
     if report or (report is None and finished.config.data.name in OWN_DATA):
-        show_report(finished)
+        from_first(lambda: show_report(finished))
 
 
 def has_reference(method: str) -> bool:
@@ -137,12 +143,13 @@ def merge_flags(
 def train_reference(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import to_tree
+    from unissl.distributed.agreement import from_first
     from unissl.record import RunFolder
     from unissl.run_config import reference_config
     from unissl.runs import resume, run
 
     folder = RunFolder(finished.folder.path / "labels-only")
-    if folder.holds_run:
+    if from_first(lambda: folder.holds_run):
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
     return run(reference_config(finished.config), folder.path, quiet=quiet)
 

@@ -22,6 +22,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from unissl.distributed.agreement import from_first
+from unissl.distributed.group import current
 from unissl.errors import UserError
 from unissl.record import disk_errors, write_tensors
 from unissl.train.ema import Ema
@@ -52,6 +54,7 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "config": config_hash,
         "metrics_size": metrics_size,
         "threads": torch.get_num_threads(),
+        "processes": current().size,
         "seconds": state.seconds,
     }
     meta["digest"] = _digest(meta, tensors)
@@ -71,7 +74,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
     """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
-    meta, tensors = _read(path)
+    meta, tensors = from_first(lambda: _read(path))
     if meta["config"] != config_hash:
         raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
     state.learner.load_state_dict(_group(tensors, "learner."), strict=True)
