@@ -1,4 +1,4 @@
-"""Every method trained for twenty steps in double precision by the real trainer, on however many processes there are."""
+"""Every method trained for twenty steps in double precision by the real trainer, on as many processes as there are."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,15 +24,18 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "unissl.runs"])
 
 
-def on_processes(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What ``function`` returns on each of ``size`` processes, the first one's first; its errors are raised here."""
+def on_processes(size: int, function: Callable[..., Any], *arguments: Any, join: bool = True) -> list[Any]:
+    """What ``function`` returns on each of ``size`` processes, the first one's first; its errors are raised here.
+
+    Without ``join`` the processes are only told of each other, and ``function`` brings them together itself.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     pipes, started = [], []
     for rank in range(size):
         receiver, sender = CONTEXT.Pipe(duplex=False)
-        process = CONTEXT.Process(target=_work, args=(rank, size, port, sender, function, arguments))
+        process = CONTEXT.Process(target=_work, args=(rank, size, port, join, sender, function, arguments))
         process.start()
         sender.close()
         pipes.append(receiver)
@@ -57,14 +61,20 @@ def _answer(pipe: Connection) -> Any:
 
 
 def _work(
-    rank: int, size: int, port: int, pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]
+    rank: int,
+    size: int,
+    port: int,
+    join: bool,
+    pipe: Connection,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
 ) -> None:
     here = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in here.items()})
     torch.set_num_threads(1)
     value, error = None, None
     try:
-        with processes():
+        with processes() if join else nullcontext():
             value = function(*arguments)
     except BaseException:
         error = f"on process {rank}: {traceback.format_exc()}"

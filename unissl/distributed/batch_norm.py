@@ -58,8 +58,9 @@ class GlobalBatchNorm(_BatchNorm):
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean), weight)
-        self.running_var.lerp_((var * (values / (values - 1))).to(self.running_var), weight)
+        # As torch's own does it, out of autograd's sight: a pass before this one may have kept the tensors.
+        self.running_mean.data.lerp_(mean.to(self.running_mean), weight)
+        self.running_var.data.lerp_((var * (values / (values - 1))).to(self.running_var), weight)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
