@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from unissl.methods.registry import get_method
 from unissl.record import RunFolder
 from unissl.train.trainer import TrainConfig, Trainer
 
-__all__ = ["CASES", "STEPS", "Trained", "relative", "trained", "trained_all"]
+__all__ = ["CASES", "STEPS", "TOLERANCE", "Trained", "relative", "trained", "trained_all"]
 
-STEPS, CLASSES = 20, 4
+STEPS, CLASSES, TOLERANCE = 20, 4, 1e-5
 PHASES: dict[str, dict[str, Any]] = {
     # Images are chosen, and join the labelled set, several times within twenty steps.
     "cpg": {"threshold": 0.2, "agreement": 0.3, "min_votes": 0.1, "update_every": 0.2, "min_visits": 0.5},
@@ -63,8 +64,8 @@ def trained(case: str) -> Trained:
     return losses, tensors
 
 
-def trained_all() -> dict[str, Trained]:
-    return {case: trained(case) for case in CASES}
+def trained_all(cases: Sequence[str] = CASES) -> dict[str, Trained]:
+    return {case: trained(case) for case in cases}
 
 
 def relative(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -44,7 +44,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     for name, value in weights.items():
         torch.testing.assert_close(others[name], value, rtol=1e-8, atol=1e-10)
     scores, theirs = (json.loads((folder / "summary.json").read_text()) for folder in (one, other))
-    assert scores["accuracy"] == theirs["accuracy"] and scores["confusion"] == theirs["confusion"]
+    assert scores["accuracy"] == theirs["accuracy"] and scores["confusion_matrix"] == theirs["confusion_matrix"]
 
 
 def test_two_processes_write_one_run_and_speak_with_one_voice(here: Path) -> None:
