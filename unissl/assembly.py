@@ -51,6 +51,8 @@ def find_device(machine: MachineConfig) -> torch.device:
         torch.zeros(1, device=device).item()  # the device "meta" exists but holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
+    if machine.compile != "off" and world.size > 1:
+        raise UserError("Compiling the network is for a single process; leave out machine.compile.")
     return device
 
 
@@ -90,8 +92,6 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
 def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
     """How the settings want the network called in training; compiling it is tried on the images of a step."""
     half, how = config.train.precision == "bfloat16", config.machine.compile
-    if how != "off" and current().size > 1:
-        raise UserError("Compiling the network is for a single process; leave out machine.compile.")
     if how == "off" and not half:
         return None
     state.learner.train()

@@ -47,34 +47,37 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert scores["accuracy"] == theirs["accuracy"] and scores["confusion_matrix"] == theirs["confusion_matrix"]
 
 
-def test_two_processes_write_one_run_and_speak_with_one_voice(here: Path) -> None:
-    assert command(*WORDS, "--out", "alone").code == 0
+def test_two_processes_write_one_run_with_one_voice_and_one_goes_on_with_it(here: Path) -> None:
+    assert command(*WORDS, "--no-reference", "--out", "alone").code == 0
     first, second = on_two(*WORDS, "--out", "both")
     assert (first.code, second.code) == (0, 0), first.err
     assert "labels-only: accuracy" in first.out and first.out.count("written to") == 1
     assert (second.out, second.err) == ("", "")
     assert_same_run(here / "alone", here / "both")
-    assert_same_run(here / "alone" / "labels-only", here / "both" / "labels-only")
+    assert (here / "both" / "labels-only" / "summary.json").exists()
     assert not list(here.rglob("*.draft"))
 
-    # A user's mistake is told once, whoever finds it.
-    outcomes = on_two(*WORDS, "--out", "both")
-    assert [outcome.code for outcome in outcomes] == [1, 1]
-    assert "".join(outcome.err for outcome in outcomes).count("already holds a run") == 1
-    outcomes = on_two("datasets")
-    assert "".join(outcome.err for outcome in outcomes).count("Only `unissl train` runs on several processes") == 1
-
-
-def test_a_run_of_two_processes_goes_on_with_one(here: Path) -> None:
-    assert command(*WORDS, "--no-reference", "--out", "alone").code == 0
-    half = ("--no-reference", "--out", "cut", "--resume", "auto")
-    assert on_two(*WORDS, *half)[0].code == 0
     for name in ("summary.json", "model.safetensors"):  # as if it had been killed after its first checkpoint
-        (here / "cut" / name).unlink()
-    newest = sorted((here / "cut" / "checkpoints").iterdir())[-1]
-    newest.unlink()
-    assert command(*WORDS, *half).code == 0
-    assert_same_run(here / "alone", here / "cut")
+        (here / "both" / name).unlink()
+    sorted((here / "both" / "checkpoints").iterdir())[-1].unlink()
+    assert command(*WORDS, "--no-reference", "--resume", "auto", "--out", "both").code == 0
+    assert_same_run(here / "alone", here / "both")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("datasets",), "Only `unissl train` runs on several processes"),
+        ((*WORDS, "--out", "taken"), "taken is not empty"),
+        ((*WORDS, "--set", "machine.compile=on"), "Compiling the network is for a single process"),
+    ],
+)
+def test_a_mistake_is_told_once(here: Path, words: tuple[str, ...], sentence: str) -> None:
+    (here / "taken").mkdir()
+    (here / "taken" / "notes.txt").touch()
+    outcomes = on_two(*words)
+    assert [outcome.code for outcome in outcomes] == [1, 1]
+    assert "".join(outcome.err for outcome in outcomes).count(sentence) == 1
 
 
 def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

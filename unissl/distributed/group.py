@@ -106,8 +106,8 @@ def _come_together() -> Any:
 def _first_to_speak(store: Any) -> bool:
     try:
         return bool(store.add("unissl/told", 1) == 1)
-    except RuntimeError:  # the machine that held the store is gone
-        return True
+    except RuntimeError:  # the process that held the store is gone: without torchrun the first, which has told
+        return _world.first
 
 
 @contextmanager
