@@ -13,6 +13,10 @@ from torch import Tensor
 
 from unissl.batches import Batches, Views, pools
 from unissl.data import Dataset
+from unissl.distributed.agreement import from_first
+from unissl.distributed.batch_norm import with_global_batch_norm
+from unissl.distributed.group import current
+from unissl.distributed.rows import mine, put_together
 from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.material import network, refuse_what_vectors_lack, views_of_train
@@ -34,13 +38,21 @@ Rows = npt.NDArray[np.int64]
 
 def find_device(machine: MachineConfig) -> torch.device:
     """The device, if it is there; also sets the number of threads."""
+    world = current()
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
+    elif world.size > 1:  # torchrun leaves one thread to each process, however many cores there are
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
     try:
         device = torch.device(machine.device)
+        if world.size > 1 and device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", world.local_rank)
+            torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # the device "meta" exists but holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
+    if machine.compile != "off" and world.size > 1:
+        raise UserError("Compiling the network is for a single process; leave out machine.compile.")
     return device
 
 
@@ -68,6 +80,7 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
             "use a wide residual network, for example --net wrn-10-1."
         )
     fit_network(net, method_class)
+    with_global_batch_norm(net)
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
     sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
@@ -100,24 +113,27 @@ def prefetches(machine: MachineConfig, device: torch.device) -> bool:
 def a_core_is_free(device: torch.device) -> bool:
     """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
     costs a small step more than making the batch in the open."""
-    return device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
+    return device.type != "cpu" or torch.get_num_threads() * current().local_size < (os.cpu_count() or 1)
 
 
 def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
     """Continue from the newest intact checkpoint; a run that has none yet, or none left, starts over."""
-    folder.remove_drafts()
+    from_first(folder.remove_drafts)
     header = checkpoint.restore_newest(folder.checkpoints, state, config_hash)
     if header is None:
-        folder.cut_metrics(0)
+        from_first(lambda: folder.cut_metrics(0))
         return
-    folder.cut_metrics(header["metrics_size"])
-    if threads is None:  # the number of threads decides the last bits
+    from_first(lambda: folder.cut_metrics(header["metrics_size"]))
+    if threads is None and header.get("processes", 1) == current().size:  # threads decide the last bits
         torch.set_num_threads(header["threads"])
 
 
 def averaged_predictions(
     learner: Learner, shadow: Mapping[str, Tensor], views: Views, batches: Batches, rows: Rows | None = None
 ) -> Predictions:
-    """What the averaged parameters say about rows of a table."""
+    """What the averaged parameters say about rows of a table; each process asks about its share of them."""
+    chosen = np.arange(len(views)) if rows is None else rows
     size = batches.config.evaluation
-    return predict_rows(lambda x: learner.predict(x, shadow), views, rows=rows, batch_size=size)
+    own = predict_rows(lambda x: learner.predict(x, shadow), views, rows=chosen[mine(len(chosen))], batch_size=size)
+    parts = [torch.from_numpy(part) for part in (own.probs, own.detected) if part is not None]
+    return Predictions(*(part.numpy() for part in put_together(parts, [len(chosen)] * len(parts))))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from unissl.config import Settings
+from unissl.distributed.rows import mine, put_together
 from unissl.types import Batch, Source, Split, Stream, StreamBatch
 
 Rows = npt.NDArray[np.int64]
@@ -96,31 +97,43 @@ class Batches:
 
     def at(self, step: int, joined: Joined = None) -> Batch:
         """The batches of a step. ``joined`` are images of the pool that count as labelled by now."""
+        return whole(self.share_at(step, joined))
+
+    def share_at(self, step: int, joined: Joined = None) -> Batch:
+        """The same with the views of this process's rows alone; :func:`whole` puts those of all processes together."""
         return {name: self._stream_at(name, stream, step, joined) for name, stream in self.streams.items()}
 
     def _stream_at(self, name: str, stream: Stream, step: int, joined: Joined) -> StreamBatch:
         pool = self._source(stream.source, joined)
         size = max(1, round(stream.ratio * self._base_size(stream.source)))
         positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
-        rows = pool.rows[positions]
-        views = {view: self.views(view, rows, seed=self.seed, step=step, stream=name) for view in stream.views}
+        own = mine(size)
+        address: dict[str, Any] = {"seed": self.seed, "step": step, "stream": name, "positions": own}
+        views = {view: self.views(view, pool.rows[positions[own]], **address) for view in stream.views}
         return self._batch(pool, positions, views)
 
     def scan(
         self, source: Source, view: str = "none", seed_step: int = 0, joined: Joined = None
     ) -> Iterator[StreamBatch]:
         """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
+        for share in self.scan_shares(source, view, seed_step, joined):
+            yield whole({source: share})[source]
+
+    def scan_shares(
+        self, source: Source, view: str = "none", seed_step: int = 0, joined: Joined = None
+    ) -> Iterator[StreamBatch]:
+        """The same with the views of this process's rows alone."""
         pool = self._source(source, joined)
         for start in range(0, len(pool.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
-            where = slice(start, start + len(positions))
+            own = mine(len(positions))
             address: dict[str, Any] = {
                 "seed": self.seed,
                 "step": seed_step,
                 "stream": f"scan-{source}",
-                "positions": where,
+                "positions": slice(start + own.start, start + own.stop),
             }
-            yield self._batch(pool, positions, {view: self.views(view, pool.rows[positions], **address)})
+            yield self._batch(pool, positions, {view: self.views(view, pool.rows[positions[own]], **address)})
 
     def _source(self, source: Source, joined: Joined) -> Pool:
         pool = self.pools[source]
@@ -137,6 +150,17 @@ class Batches:
 
     def _base_size(self, source: Source) -> int:
         return self.config.unlabelled if source == "unlabelled" else self.config.labelled
+
+
+def whole(shares: Batch) -> Batch:
+    """Batches with the views of all rows, from those that have this process's; one exchange for everything."""
+    names = [(name, view) for name, stream in shares.items() for view in stream.views]
+    views = put_together([shares[name].views[view] for name, view in names], [len(shares[name]) for name, _ in names])
+    found = dict(zip(names, views, strict=True))
+    return {
+        name: replace(stream, views={view: found[name, view] for view in stream.views})
+        for name, stream in shares.items()
+    }
 
 
 def draw_positions(seed: int, stream: str, size: int, start: int, count: int) -> Rows:

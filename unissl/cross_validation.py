@@ -17,6 +17,7 @@ from scipy.stats import binomtest
 
 from unissl.assembly import assemble_on, averaged_predictions, prefetches, take_up
 from unissl.batches import Batches
+from unissl.distributed.agreement import from_first
 from unissl.evaluate.metrics import score
 from unissl.record import RunFolder, read_json, write_json
 from unissl.run_config import RunConfig, identity
@@ -70,10 +71,8 @@ def cross_validate(
         predicted[held] = _refit(config, folder, split, held, number, batches, quiet)
     tried = np.flatnonzero(predicted >= 0)
     truth, said = split.labels[tried], predicted[tried]
-    write_json(
-        folder.path / FILE,
-        {"rows": split.labelled[tried].tolist(), "truth": truth.tolist(), "predicted": said.tolist()},
-    )
+    answers = {"rows": split.labelled[tried].tolist(), "truth": truth.tolist(), "predicted": said.tolist()}
+    from_first(lambda: write_json(folder.path / FILE, answers))
     scores = score(truth, said, split.num_classes)
     interval = binomtest(int((truth == said).sum()), len(tried)).proportion_ci(method="wilson")
     return {
@@ -92,10 +91,11 @@ def _refit(
 ) -> Positions:
     """The classes that a training without the labels at ``held`` gives to their images."""
     done = folder.path / "folds" / f"{number}.json"
-    if done.exists():
-        return np.array(read_json(done), dtype=np.int64)
+    before = from_first(lambda: read_json(done) if done.exists() else None)
+    if before is not None:
+        return np.array(before, dtype=np.int64)
     place = RunFolder(folder.path / "folds" / str(number))
-    place.create()
+    from_first(place.create)
     state, own = assemble_on(config, batches.views, without(split, held), batches.device)
     take_up(place, state, identity(config), config.machine.threads)
     Trainer(
@@ -111,6 +111,6 @@ def _refit(
         prefetch=prefetches(config.machine, own.device),
     ).run()
     said = averaged_predictions(state.learner, state.ema.shadow, own.views, own, split.labelled[held]).classes
-    write_json(done, said.tolist())
-    shutil.rmtree(place.path)
+    from_first(lambda: write_json(done, said.tolist()))
+    from_first(lambda: shutil.rmtree(place.path))
     return said

@@ -10,6 +10,7 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data import Dataset
+from unissl.distributed.agreement import one_per_machine_first
 from unissl.errors import UserError
 from unissl.features import Front, Scaling, backbone, backbone_vectors, normalisation
 from unissl.methods.base import Method
@@ -36,7 +37,8 @@ def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) ->
         return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     if not config.net.frozen:
         return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
-    vectors = backbone_vectors(images, config.net.name, config.augment, config.augment.copies, device)
+    copies = config.augment.copies
+    vectors = one_per_machine_first(lambda: backbone_vectors(images, config.net.name, config.augment, copies, device))
     return FeatureViews(vectors, config.augment, device, Scaling.of(vectors).to(device))
 
 
@@ -46,7 +48,8 @@ def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | 
         return None
     images = dataset.test.images
     if isinstance(train, FeatureViews):
-        vectors = backbone_vectors(images, config.net.name, config.augment, 0, train.device)
+        device = train.device
+        vectors = one_per_machine_first(lambda: backbone_vectors(images, config.net.name, config.augment, 0, device))
         return FeatureViews(vectors, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)
     return ImageViews(images, config.augment, train.mean, train.std, train.device)

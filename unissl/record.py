@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unissl.distributed.group import current
 from unissl.errors import UserError
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
@@ -156,6 +157,8 @@ class RunFolder:
                     draft.unlink(missing_ok=True)
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
+        if not current().first:
+            return
         with disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
 

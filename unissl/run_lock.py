@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 from filelock import FileLock, Timeout
 
+from unissl.distributed.agreement import from_first
 from unissl.errors import UserError
 from unissl.record import RunFolder
 
@@ -23,10 +24,10 @@ NAME = ".lock"
 @contextmanager
 def sole_user(folder: RunFolder) -> Iterator[None]:
     """Hold the folder, which is made if need be; another process that holds it is a refusal. A folder in which nothing
-    was begun is left as it was found."""
+    was begun is left as it was found. Of the processes of one run the first holds it for all."""
     hold = Hold(folder)
     try:
-        hold.take()
+        from_first(hold.take)
         yield
     finally:
         hold.let_go()

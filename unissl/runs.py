@@ -18,6 +18,7 @@ from unissl.config import Tree, to_toml
 from unissl.content import changed_data, compare_content, note_content
 from unissl.cross_validation import cross_validate, refits
 from unissl.data import Dataset
+from unissl.distributed.agreement import from_first, one_per_machine_first
 from unissl.errors import UserError
 from unissl.evaluate.diagnostics import pool_record
 from unissl.evaluate.metrics import accuracy, outlier_auroc
@@ -59,11 +60,11 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     """
     started = time.monotonic()
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
-    folder.refuse_if_taken()
+    from_first(folder.refuse_if_taken)
     device = find_device(config.machine)
     if config.train.precision == "bfloat16" and device.type == "cpu":
         raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")
-    dataset = load_data(config.data, config.split)
+    dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
     config = fit_to_data(config, dataset)
     split = split_of(config, dataset)
     with memory_errors(config.batch):
@@ -76,11 +77,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
             beside = Beside(started, split if reference else None, folds)
             config = settle_steps(config, state, batches, dataset, beside=beside)
     with sole_user(folder), memory_errors(config.batch):
-        folder.refuse_if_taken()  # another process may have begun while this one read its images
-        begin(folder, config, split)
-        note_content(folder, dataset)
-        if reference:  # says that one is wanted, whatever happens until it begins
-            RunFolder(folder.path / REFERENCE).create()
+        from_first(lambda: take_place(folder, config, split, dataset, reference))
         return carry_out(config, folder, dataset, split, state, batches, quiet)
 
 
@@ -89,6 +86,15 @@ def split_of(config: RunConfig, dataset: Dataset) -> Split:
     names = dataset.train.class_names
     hold_out = "heldout" in get_method(config.method.name).needs
     return make_split(dataset.train.labels, len(names), config.split, config.seed, names, hold_out=hold_out)
+
+
+def take_place(folder: RunFolder, config: RunConfig, split: Split, dataset: Dataset, reference: bool) -> None:
+    """Everything that a restart has to find before the first checkpoint."""
+    folder.refuse_if_taken()  # another process may have begun while this one read its images
+    begin(folder, config, split)
+    note_content(folder, dataset)
+    if reference:  # says that one is wanted, whatever happens until it begins
+        RunFolder(folder.path / REFERENCE).create()
 
 
 def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
@@ -106,21 +112,27 @@ def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
 def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) -> Run:
     """Continue the run in ``out`` bit for bit. ``said`` are settings given again, which must not differ."""
     folder = RunFolder(out)
-    config = stored_config(folder, said or {})
-    if folder.finished:
-        return Run(folder, config, read_json(folder.summary))
+    config = from_first(lambda: stored_config(folder, said or {}))
+    summary = from_first(lambda: read_json(folder.summary) if folder.finished else None)
+    if summary is not None:
+        return Run(folder, config, summary)
     with sole_user(folder), memory_errors(config.batch):
         device = find_device(config.machine)
-        dataset = load_data(config.data, config.split)
+        dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
         split = split_of(config, dataset)
-        if not folder.split.exists():  # cut off between its first two files
-            write_split(split, folder.split)
-        elif not same_split(split, read_split(folder.split, len(dataset.train))):
-            raise changed_data(folder)
-        compare_content(folder, dataset)
+        from_first(lambda: compare_data(folder, split, dataset))
         state, batches = assemble(config, dataset, split, device)
         take_up(folder, state, identity(config), config.machine.threads)
         return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def compare_data(folder: RunFolder, split: Split, dataset: Dataset) -> None:
+    """Refuse to go on with other rows, labels or images than a folder was started with."""
+    if not folder.split.exists():  # cut off between its first two files
+        write_split(split, folder.split)
+    elif not same_split(split, read_split(folder.split, len(dataset.train))):
+        raise changed_data(folder)
+    compare_content(folder, dataset)
 
 
 def carry_out(
@@ -167,7 +179,10 @@ def carry_out(
     test = None if tests is None else predict(tests)
     before = front(config, dataset, batches.views)
     facts = config_facts(config) | ({} if estimate is None else {"estimate": estimate})
-    summary = write_results(folder, state.learner, state.ema.shadow, dataset, split, facts, pool, test, seconds, before)
+    averaged = state.ema.shadow
+    summary = from_first(
+        lambda: write_results(folder, state.learner, averaged, dataset, split, facts, pool, test, seconds, before)
+    )
     return Run(folder, config, summary)
 
 

@@ -12,6 +12,8 @@ import torch
 from unissl.assembly import assemble_on, averaged_predictions
 from unissl.batches import Batches
 from unissl.data import Dataset
+from unissl.distributed.agreement import from_first
+from unissl.distributed.gradients import average_gradients
 from unissl.material import views_of_test
 from unissl.run_config import RunConfig, reference_config
 from unissl.train.budget import seconds_per_call, steps_within
@@ -55,6 +57,7 @@ class Rehearsal:
         self.optimizer.zero_grad(set_to_none=True)
         place = step_at((0, 50, 95)[number % 3], 100, 1)
         torch.autograd.backward(self.learner.losses(self.batches.at(number), place).total)
+        average_gradients(self.learner)
         self.optimizer.step()
         self.ema.update(self.learner)
 
@@ -103,5 +106,5 @@ def settle_steps(
     runs = 1 if beside.reference is None else 2
     overhead = runs * per_image * (per_evaluation * (config.train.epochs + 1) + pool)
     torch.set_rng_state(rng)
-    steps = steps_within(minutes - beside.seconds() / 60, trainings * per_step, overhead)
+    steps = from_first(lambda: steps_within(minutes - beside.seconds() / 60, trainings * per_step, overhead))
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})

@@ -14,6 +14,7 @@ def start_or_resume(
     tree: Tree, recipe: str | None, out: Path | None, resume: bool | Literal["auto"], reference: bool, quiet: bool
 ) -> tuple[Run, bool]:
     """The finished run, and whether labels-only is wanted beside it."""
+    from unissl.distributed.agreement import from_first
     from unissl.errors import UserError
     from unissl.recipes import with_recipe
     from unissl.record import RunFolder
@@ -29,11 +30,11 @@ def start_or_resume(
         if resume != "auto":
             if recipe is not None:
                 raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
-            reference = reference and not (folder.finished and not (out / REFERENCE).is_dir())
-            return resume_run(out, tree, quiet=quiet), reference
-        if folder.holds_run:
+            alone = from_first(lambda: folder.finished and not (folder.path / REFERENCE).is_dir())
+            return resume_run(out, tree, quiet=quiet), reference and not alone
+        if from_first(lambda: folder.holds_run):
             said = tree if recipe is None else with_recipe(tree, recipe)
-            stored_config(folder, said)  # refuses another one before anything is said
+            from_first(lambda: stored_config(folder, said))  # refuses another one before anything is said
             if folder.finished or not quiet:
                 print(f"{out} is finished already" if folder.finished else f"continuing {out}", flush=True)
             return resume_run(out, said, quiet=quiet), reference
@@ -41,7 +42,7 @@ def start_or_resume(
     if recipe is None:
         from unissl.advice import with_advice
 
-        tree, recipe, reasons = with_advice(tree)
+        tree, recipe, reasons = from_first(lambda: with_advice(tree))
     settings = build_config(with_recipe(tree, recipe))
     for reason in () if quiet else reasons:
         print(reason, flush=True)

@@ -60,8 +60,8 @@ def train(
     set_
         Any other setting as key=value, e.g. --set method.steps=3; may be repeated.
     resume
-        Continue the run in --out, bit for bit; with auto, start it where there is none yet, so that a scheduler may
-        repeat the command.
+        Continue the run in --out, bit for bit; with auto, start it where there is none yet, so that torchrun or a
+        scheduler may repeat the command.
     reference
         Also train labels-only, in OUT/labels-only.
     report
@@ -74,6 +74,8 @@ def train(
     from unissl.cli.machine import prepare_process
 
     prepare_process()
+    from unissl.distributed.agreement import from_first
+
     finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
     show(finished)
     if reference and has_reference(finished.config.method.name):
@@ -81,7 +83,7 @@ def train(
     from unissl.results import OWN_DATA
 
     if report or (report is None and finished.config.data.name in OWN_DATA):
-        show_report(finished)
+        from_first(lambda: show_report(finished))
 
 
 def merge_flags(
@@ -108,12 +110,13 @@ def merge_flags(
 def train_reference(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import to_tree
+    from unissl.distributed.agreement import from_first
     from unissl.record import RunFolder
     from unissl.run_config import reference_config
     from unissl.runs import REFERENCE, resume, run
 
     folder = RunFolder(finished.folder.path / REFERENCE)
-    if folder.holds_run:
+    if from_first(lambda: folder.holds_run):
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
     return run(reference_config(finished.config), folder.path, quiet=quiet)
 

@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from unissl.distributed.agreement import from_first
+from unissl.distributed.group import current
 from unissl.errors import UserError
 from unissl.record import disk_errors, write_tensors
 from unissl.train.ema import Ema
@@ -58,6 +61,7 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "config": config_hash,
         "metrics_size": metrics_size,
         "threads": torch.get_num_threads(),
+        "processes": current().size,
         "seconds": state.seconds,
     }
     meta["digest"] = _digest(meta, tensors)
@@ -79,12 +83,12 @@ def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[st
     """Load the newest intact checkpoint and return its header, None where there is none. Damaged ones are said to be so
     and put aside as *.damaged, where they no longer count."""
     damaged = False
-    for path in reversed(list_checkpoints(folder)):
+    for path in reversed(from_first(lambda: list_checkpoints(folder))):
         try:
             header = restore(path, state, config_hash)
         except Damaged:
             damaged = True
-            _put_aside(path)
+            from_first(partial(_put_aside, path))
             continue
         if damaged:
             _warn(f"training goes on from the checkpoint before, {path.name}")
@@ -107,7 +111,7 @@ def _warn(message: str) -> None:
 
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
     """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
-    meta, tensors = _read(path)
+    meta, tensors = from_first(lambda: _read(path))
     if meta["config"] != config_hash:
         raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
     state.learner.load_state_dict(_group(tensors, "learner."), strict=True)

@@ -1,7 +1,8 @@
 """The next batch is made in the background while the current step runs.
 
 Batches are functions of the step number, so making one early changes no number. One thread, one batch ahead: enough to
-hide reading from a slow disk and most of the augmentation, and never more than one batch of extra memory.
+hide reading from a slow disk and most of the augmentation, and never more than one batch of extra memory. With several
+processes each makes its share early; these are put together in the open, where all processes keep one order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from unissl.batches import Batches, Joined
+from unissl.batches import Batches, Joined, whole
 from unissl.types import Batch
 
 
@@ -40,7 +41,7 @@ class Prefetch:
             made = self.waiting[1].result()
         self.waiting = None
         if made is None:
-            made = self.batches.at(step, joined)
+            made = self.batches.share_at(step, joined)
         if self.ahead and joined is None and step + 1 < self.end:
-            self.waiting = (step + 1, self.pool.submit(self.batches.at, step + 1))
-        return made
+            self.waiting = (step + 1, self.pool.submit(self.batches.share_at, step + 1))
+        return whole(made)

@@ -13,8 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.batches import Batches
+from unissl.batches import Batches, whole
 from unissl.config import Settings
+from unissl.distributed.agreement import from_first, largest
+from unissl.distributed.gradients import average_gradients, take_over_state
+from unissl.distributed.rows import put_together
 from unissl.errors import UserError
 from unissl.record import RunFolder
 from unissl.train import checkpoint, health
@@ -76,8 +79,15 @@ class TrainerContext:
         self, source: Source, weights: Literal["ema", "live"] = "ema", view: str = "weak"
     ) -> Iterator[tuple[StreamBatch, Prediction]]:
         shadow = self.shadow if weights == "ema" else None
-        for batch in self.batches.scan(source, view, self.step.iteration, self.learner.method.joined()):
-            yield batch, self.learner.predict(batch.views[view], shadow)
+        for share in self.batches.scan_shares(source, view, self.step.iteration, self.learner.method.joined()):
+            said = self.learner.predict(share.views[view], shadow)
+            yield whole({source: share})[source], together(said, len(share))
+
+
+def together(said: Prediction, total: int) -> Prediction:
+    """What all processes say about ``total`` images, from what this one says about its own."""
+    parts = [value for value in (said.logits, said.features, said.outlier) if value is not None]
+    return Prediction(*put_together(parts, [total] * len(parts)))
 
 
 @dataclass
@@ -121,13 +131,14 @@ class Trainer:
                 step = step_at(self.state.step, total, self.config.epochs)
                 context = TrainerContext(self.state.learner, self.state.ema.shadow, self.batches, step)
                 if step.iteration in ends or step.iteration == 0:
+                    take_over_state(self.state.learner.state_dict(), self.state.ema.shadow)
                     self.state.learner.method.on_epoch_start(context)  # plug-in 1
                 losses = self.one_step(step)
                 self.state.learner.method.after_step(context)
                 self.log(step, losses)
                 if self.state.step in ends:
                     self.end_of_epoch(step)
-                asked_to_stop = stop.signal  # read once: a signal may come between two looks
+                asked_to_stop = largest(stop.signal or 0) or None  # read once: a signal may come between two looks
                 if self.checkpoint_due(ends) or asked_to_stop is not None:
                     self.save()
                 if asked_to_stop is not None:
@@ -153,6 +164,7 @@ class Trainer:
         total = losses.total
         state.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
+        average_gradients(state.learner)
         state.optimizer.step()
         state.ema.update(state.learner)
         # Kept as a tensor: asking for its value at every step would make the device wait.
@@ -220,7 +232,9 @@ class Trainer:
             self.finite = self.finite & torch.isfinite(parameter.detach()).all()
         self.check_finite({})
         self.state.seconds = time.monotonic() - self.started
-        checkpoint.save(self.folder.checkpoints, self.state, self.config_hash, self.folder.metrics_size())
+        from_first(
+            lambda: checkpoint.save(self.folder.checkpoints, self.state, self.config_hash, self.folder.metrics_size())
+        )
 
     def clock(self) -> dict[str, float]:
         return {"seconds": round(time.monotonic() - self.started, 3)}

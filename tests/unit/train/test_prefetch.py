@@ -34,13 +34,13 @@ def test_same_batches(ahead: bool) -> None:
 
 def test_the_next_batch_is_made_in_another_thread_and_none_beyond_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[int, bool]] = []
-    plain = Batches.at
+    plain = Batches.share_at
 
     def watched(self: Batches, step: int, joined: object = None) -> Batch:
         made.append((step, threading.current_thread() is threading.main_thread()))
         return plain(self, step)
 
-    monkeypatch.setattr(Batches, "at", watched)
+    monkeypatch.setattr(Batches, "share_at", watched)
     with Prefetch(BATCHES, 3) as upcoming:
         for step in range(3):
             upcoming.at(step)
@@ -64,7 +64,7 @@ def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> 
         def broken(self: Batches, step: int, joined: object = None) -> Batch:
             raise OSError("disk gone")
 
-        monkeypatch.setattr(Batches, "at", broken)
+        monkeypatch.setattr(Batches, "share_at", broken)
         upcoming.at(1)
         with pytest.raises(OSError, match="disk gone"):
             upcoming.at(2)

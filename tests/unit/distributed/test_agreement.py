@@ -1,0 +1,72 @@
+"""One process decides, all know; and what goes wrong is told once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from process_group import on_processes
+
+from unissl.distributed.agreement import from_first, largest, one_per_machine_first
+from unissl.distributed.group import ALONE, ProcessLost, current, launched, processes
+from unissl.errors import UserError
+
+
+def agreed(folder: Path) -> tuple[object, ...]:
+    rank = current().rank
+    with pytest.raises(UserError, match="of process 0"):
+        from_first(lambda: refuse(rank))
+
+    def make() -> list[str]:
+        before = sorted(path.name for path in folder.iterdir())
+        (folder / str(rank)).touch()
+        return before
+
+    seen = one_per_machine_first(make)
+    return from_first(lambda: rank), largest(rank), seen
+
+
+def refuse(rank: int) -> None:
+    raise UserError(f"of process {rank}")
+
+
+def test_the_first_process_decides_and_builds_before_the_others(tmp_path: Path) -> None:
+    first, second = on_processes(2, agreed, tmp_path)
+    assert first == (0, 1, [])
+    assert second == (0, 1, ["0"])
+
+
+def test_alone_nothing_is_asked_of_anybody() -> None:
+    assert current() == ALONE and from_first(lambda: 3) == 3 and largest(4) == 4
+    with pytest.raises(UserError, match="of process 0"):
+        from_first(lambda: refuse(0))
+    assert one_per_machine_first(lambda: 5) == 5
+
+
+def test_only_several_processes_with_a_meeting_point_form_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not launched()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not launched()
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "0")
+    assert launched()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert not launched()
+    with processes() as world:
+        assert world == ALONE
+
+
+def outlive() -> str:
+    if current().rank == 1:
+        os._exit(0)
+    with pytest.raises(ProcessLost) as error:
+        largest(0)
+    return str(error.value)
+
+
+def test_a_lost_process_is_noticed_at_once() -> None:
+    with pytest.raises(EOFError):  # the answer of the process that is gone
+        on_processes(2, outlive)

@@ -1,0 +1,43 @@
+"""Rows shared out and put together again: every row once and in order, with the memory order it had."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from process_group import on_processes
+
+from unissl.distributed import rows
+from unissl.distributed.group import World
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 7, 10])
+def test_each_row_has_one_owner_or_everybody(monkeypatch: pytest.MonkeyPatch, size: int, total: int) -> None:
+    owned = []
+    for rank in range(size):
+        monkeypatch.setattr(rows, "current", lambda rank=rank: World(rank, size))
+        own = rows.mine(total)
+        assert own.stop - own.start == rows.sizes(total)[rank]
+        owned.append(list(range(total))[own])
+    if total < size or size == 1:
+        assert owned == [list(range(total))] * size
+    else:
+        assert [row for rows_of_one in owned for row in rows_of_one] == list(range(total))
+        assert max(map(len, owned)) - min(map(len, owned)) <= 1
+
+
+def exchanged() -> list[torch.Tensor]:
+    maps = torch.arange(7 * 2 * 3 * 2.0).view(7, 2, 3, 2)
+    whole = [maps, maps.to(memory_format=torch.channels_last) + 1, torch.ones(1, 4), torch.arange(6.0).view(3, 2)]
+    parts = [value[rows.mine(len(value))] for value in whole]
+    found = rows.put_together(parts, [len(value) for value in whole])
+    assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(found, whole, strict=True))
+    few = torch.zeros(1, 3)
+    assert rows.put_together([few], [1])[0] is few
+    return found
+
+
+def test_put_together_gives_the_whole_on_every_process() -> None:
+    alone = exchanged()
+    for process in on_processes(3, exchanged):
+        assert all(torch.equal(a, b) for a, b in zip(process, alone, strict=True))
