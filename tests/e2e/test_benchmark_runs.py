@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from cli_helpers import Refuses, call, picture, succeed
 
-from unissl.config import read_toml
+from unissl.config import read_toml, to_tree
 from unissl.data import DataConfig, load
 from unissl.evaluate.inference import load_model
+from unissl.export import FromPixels
 from unissl.record import RunFolder
+from unissl.run_config import build_config, fit_to_data
 
 FEW = (
     *("--steps", "2", "--set", "net.name=small", "--set", "train.epochs=2", "--no-reference"),
@@ -116,15 +120,24 @@ def test_a_food101_model_is_used_like_any_other(food_run: tuple[Path, Path], her
     assert f"accuracy {summary['accuracy']['last']:.4f}" in succeed("evaluate", out).out
     succeed("predict", out, root / "images" / "waffles", "--out", here / "said.csv")
     assert len((here / "said.csv").read_text().splitlines()) == 16
-    assert "of torch on 24 images of the run" in succeed("export", out, "--onnx", "--out", here / "food.onnx").out
+    model, images = load_model(RunFolder(out)), np.random.default_rng(0).integers(0, 256, (5, 36, 36, 3), np.uint8)
+    with torch.no_grad():
+        exported, _ = FromPixels(model)(torch.from_numpy(images))  # what becomes an ONNX file
+    assert np.allclose(exported.numpy(), model.predict(images).probs, atol=1e-5)
 
 
-def test_what_is_said_goes_before_what_is_usual(food_run: tuple[Path, Path], here: Path) -> None:
-    root, _ = food_run
-    own = ("--set", "augment.crop=20", "--set", "augment.pad=2", "--set", "data.size=28")
-    succeed("train", "--data", "food101", "--root", root, *FEW, *own, "--out", here / "run")
-    views = read_toml(here / "run" / "config.toml")["augment"]
-    assert (views["crop"], views["pad"]) == (20, 2)
+def fitted(data: DataConfig, **said: Any) -> dict[str, Any]:
+    """The settings of a run after a look at its data."""
+    return to_tree(fit_to_data(build_config({"data": data.model_dump(), **said}), load(data)))
+
+
+def test_what_is_said_goes_before_what_is_usual(tmp_path: Path) -> None:
+    data = DataConfig(name="food101", root=str(write_food101(tmp_path)))
+    usual, own = fitted(data)["augment"], fitted(data, augment={"pad": 2})["augment"]
+    assert (usual["crop"], usual["pad"]) == (32, 0) and (own["crop"], own["pad"]) == (32, 2)
+    assert fitted(data.model_copy(update={"size": 64}))["augment"]["crop"] == 64
+    assert fitted(data, augment={"crop": 20})["augment"]["crop"] == 20
+    assert "crop" not in fitted(DataConfig(name="digits"))["augment"]
 
 
 def test_imagenet127_is_split_by_its_own_mix(here: Path) -> None:
@@ -134,19 +147,14 @@ def test_imagenet127_is_split_by_its_own_mix(here: Path) -> None:
             folder.mkdir(parents=True)
             for i in range(count):
                 picture(150 * number, seed=i).save(folder / f"{i}.png")
-    words = ("--data", "imagenet127", "--root", "data")
-    said = succeed("split", *words).out
+    said = succeed("split", "--data", "imagenet127", "--root", "data").out
     rows = [line.replace("│", " ").split() for line in said.splitlines()]
     assert ["bird", "4", "36"] in rows and ["fish", "1", "11"] in rows
-    succeed("train", *words, *FEW, "--out", "run")
-    split = read_toml(here / "run" / "config.toml")["split"]
-    assert (split["profile"], split["labelled_share"]) == ("natural", 0.1)
-    succeed("train", *words, *FEW, "--labels-per-class", "3", "--profile", "uniform", "--out", "uniform")
-    split = read_toml(here / "uniform" / "config.toml")["split"]
-    assert split["profile"] == "uniform" and "labelled_share" not in split
-    supervised = ("--method", "supervised", "--out", "supervised")
-    succeed("train", *words, *FEW, *supervised)
-    assert json.loads((here / "supervised" / "summary.json").read_text())["labelled"] == [40, 12]
+    data = DataConfig(name="imagenet127", root="data")
+    other = fitted(data, split={"labels_per_class": 3, "profile": "uniform"})["split"]
+    assert other["profile"] == "uniform" and "labelled_share" not in other
+    supervised = fitted(data, method={"name": "supervised"})["split"]
+    assert (supervised["profile"], supervised["labelled_share"], supervised["label_pool"]) == ("natural", 0.1, True)
 
 
 @pytest.mark.parametrize(
