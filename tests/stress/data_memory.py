@@ -2,9 +2,9 @@
 
     python tests/stress/data_memory.py [--share 0.1]
 
-Each step is a process of its own that prints its peak resident memory over that of the bare imports. Preparing SVHN
-should take about the bytes of its largest file (scipy unpacks that into one array), preparing STL-10 and everything
-after the first time next to nothing. Fails where it takes more than a third on top of that.
+Linux only. Each step is a process of its own that prints its peak resident memory over that of the bare imports.
+Preparing SVHN should take about the bytes of its largest file (scipy unpacks that into one array), preparing STL-10 and
+everything after the first time next to nothing. Fails where it takes more than a third on top of that.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ import numpy as np
 from scipy.io import savemat
 
 LOAD = """
-import resource, sys
+import re, sys
 import numpy as np, scipy.io, torch
 from unissl.data import DataConfig, load
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def peak():  # of this program alone; ru_maxrss begins with that of the parent
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+base = peak()
 dataset = load(DataConfig(name=sys.argv[1], root=sys.argv[2]))
 rows = np.random.default_rng(0).integers(0, len(dataset.train), 448)
 views = ImageViews(dataset.train.images, AugmentConfig(), dataset.mean, dataset.std, torch.device("cpu"))
 views("strong", rows)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024)
+print((peak() - base) / 1024)
 """
 SLACK = 60
 """Megabytes for a batch of views, buffers, and the pages of the cache that a batch touches."""

@@ -51,12 +51,12 @@ def read_wnids(folder: Path) -> dict[str, str]:
 
 
 def _batches(folder: Path, part: str) -> list[Path]:
-    suffix = ".npz" if (folder / "val_data.npz").is_file() else ""
+    suffix = ".npz" if all((folder / f"{name}.npz").is_file() for name in ("train_data_batch_1", "val_data")) else ""
     if part == "val":
         return [folder / f"val_data{suffix}"]
     pattern = re.compile(rf"train_data_batch_(\d+){re.escape(suffix)}")
     numbers = sorted(int(match[1]) for path in folder.iterdir() if (match := pattern.fullmatch(path.name)))
-    missing = sorted(set(range(1, max(numbers) + 1)) - set(numbers))
+    missing = sorted(set(range(1, max(numbers, default=1) + 1)) - set(numbers))
     if missing:
         raise UserError(f"{folder} lacks train_data_batch_{missing[0]}{suffix}; get it, or all of them, anew.")
     return [folder / f"train_data_batch_{number}{suffix}" for number in numbers]
