@@ -32,7 +32,7 @@ from unissl.types import ImageTable
 FOLDERS = Place(
     name="imagenet127",
     needed=("train", "val"),
-    archives=("Imagenet32_train.zip", "Imagenet32_train_npz.zip", "ILSVRC2012_img_train.tar"),
+    archives=("Imagenet32_train.zip", "Imagenet32_train_npz.zip"),
     inner="imagenet127",
     where="Put class folders train/ and val/ of ImageNet, or train_data_batch_1 and on and val_data (.npz or not) of"
     " its 32 x 32 version, all of https://image-net.org/download-images, into $UNISSL_DATA/imagenet127 or a folder"
