@@ -73,7 +73,7 @@ def backbone_vectors(images: Images, name: str, augment: AugmentConfig, copies: 
         "shape": list(images.shape),
         "weights": identity(name),
         "copies": copies,
-        "augment": augment.model_dump(mode="json", exclude=OF_TRAINING) if copies else None,
+        "augment": augment.model_dump(mode="json", exclude=OF_TRAINING, exclude_none=True) if copies else None,
         "unissl": __version__,
     } | ({} if augment.crop is None else {"crop": augment.crop})
 

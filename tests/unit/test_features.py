@@ -93,6 +93,14 @@ def test_what_changes_the_vectors_makes_new_ones(runs_of_backbone: list[str]) ->
 
 
 @needs_weights
+def test_clean_vectors_are_those_of_the_part_that_is_shown() -> None:
+    images = pictures(2)
+    shown = backbone_vectors(images, LITE0, AUGMENT.model_copy(update={"crop": 24}), 0, CPU)
+    cut = backbone_vectors(images[:, 4:28, 4:28], LITE0, AUGMENT, 0, CPU)
+    assert np.array_equal(shown, cut) and not np.allclose(shown, backbone_vectors(images, LITE0, AUGMENT, 0, CPU))
+
+
+@needs_weights
 def test_extraction_leaves_the_generator_alone() -> None:
     """Otherwise a run that finds its vectors would start from other weights than one that makes them."""
     before = torch.get_rng_state()

@@ -56,18 +56,15 @@ class AugmentConfig(Settings):
 
 def _none(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """The images themselves, or their centre."""
-    height, width = images.shape[1:3]
-    if config.crop is None:
-        return images
-    top, left = (room(size, 0, config.crop) // 2 for size in (height, width))
-    return images[:, top : top + config.crop, left : left + config.crop]
+    top, left = _centre(images.shape[1:3], config)
+    return images[:, top : top + config.crop, left : left + config.crop] if config.crop else images
 
 
 def _flip(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """Random flip alone."""
-    images = _none(images, draws, config)
     everything = np.arange(len(images))
-    return crop_and_flip(images, everything, 0 * everything, 0 * everything, (draws[:, 0] < 0.5) & config.flip, 0)
+    top, left = (np.full(len(images), start) for start in _centre(images.shape[1:3], config))
+    return crop_and_flip(images, everything, top, left, (draws[:, 0] < 0.5) & config.flip, 0, config.crop)
 
 
 def _weak(images: Array, draws: Floats, config: AugmentConfig) -> Array:
@@ -89,13 +86,18 @@ def _crop(images: Array, order: Ints, draws: Floats, config: AugmentConfig) -> A
     side = min(images.shape[1:3])
     if config.pad >= side:
         raise UserError(f"Setting 'augment.pad' is {config.pad}; set it below the images' side of {side} pixels.")
-    starts = [room(size, config.pad, config.crop or size) + 1 for size in images.shape[1:3]]
+    starts = [_room(size, config.pad, config.crop or size) + 1 for size in images.shape[1:3]]
     top, left = (draws[order, :2] * starts).astype(np.int64).T
     flip = (draws[order, 2] < 0.5) & config.flip
     return crop_and_flip(images, order, top, left, flip, config.pad, config.crop)
 
 
-def room(size: int, pad: int, crop: int) -> int:
+def _centre(sizes: Sequence[int], config: AugmentConfig) -> list[int]:
+    """Where a cut from the middle starts, along each side."""
+    return [_room(size, 0, config.crop or size) // 2 for size in sizes]
+
+
+def _room(size: int, pad: int, crop: int) -> int:
     """Pixels by which a cut can be moved along a side."""
     if crop > size + 2 * pad:
         raise UserError(

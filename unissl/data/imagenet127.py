@@ -32,7 +32,7 @@ from unissl.types import ImageTable
 FOLDERS = Place(
     name="imagenet127",
     needed=("train", "val"),
-    archives=("Imagenet32_train.zip", "Imagenet32_train_npz.zip", "ILSVRC2012_img_train.tar"),
+    archives=("Imagenet32_train.zip", "Imagenet32_train_npz.zip"),
     inner="imagenet127",
     where="Put class folders train/ and val/ of ImageNet, or train_data_batch_1 and on and val_data (.npz or not) of"
     " its 32 x 32 version, all of https://image-net.org/download-images, into $UNISSL_DATA/imagenet127 or a folder"
@@ -74,14 +74,14 @@ def load_imagenet127(config: DataConfig) -> Dataset:
 def _folder_part(folder: Path, published: int, size: int) -> Entry:
     """Images and labels of class folders, whose names are in ``meta["names"]``. A folder stands for the images in it:
     one that is added changes the folder's time, and a million files are not asked for theirs at every start."""
-    classes = sorted(item.name for item in os.scandir(folder) if item.is_dir() and not item.name.startswith("."))
+    classes = [item.name for item in _entries(folder) if item.is_dir() and not item.name.startswith(".")]
     if not classes:
         raise UserError(f"{folder} holds no class folders; put the images into {folder}/<class>.")
 
     def build(target: Path) -> dict[str, Any]:
         paths, labels = [], []
         for number, name in enumerate(classes):
-            found = sorted(item.path for item in os.scandir(folder / name) if _is_image(item))
+            found = [item.path for item in _entries(folder / name) if _is_image(item)]
             if not found:
                 raise UserError(f"{folder / name} holds no images; put them directly into it, or remove the folder.")
             paths += found
@@ -94,6 +94,14 @@ def _folder_part(folder: Path, published: int, size: int) -> Entry:
         return {"names": classes, "skipped": skipped}
 
     return cached("imagenet-folders", [folder, *(folder / name for name in classes)], {"size": size}, build)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder, by name."""
+    try:
+        return sorted(os.scandir(folder), key=lambda item: item.name)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be opened as a folder ({error.strerror}); check --root.") from None
 
 
 def _is_image(item: os.DirEntry[str]) -> bool:

@@ -27,10 +27,12 @@ def array_part(folder: Path, part: str, published: int, size: int) -> Entry:
     batches = _batches(folder, part)
 
     def build(target: Path) -> dict[str, Any]:
-        numbers = np.concatenate([_labels(path) for path in batches])
+        labels_of = [_labels(path) for path in batches]
+        numbers = np.concatenate(labels_of)
         announce_part("imagenet127", f"images in {part}", len(numbers), published)
         found, labels = np.unique(numbers, return_inverse=True)
-        store_blocks(target, (_images(path) for path in batches), size, labels.astype(np.int64))
+        images = (_images(path, len(some)) for path, some in zip(batches, labels_of, strict=True))
+        store_blocks(target, images, size, labels.astype(np.int64))
         return {"names": [str(number) for number in found]}
 
     return cached("imagenet-arrays", batches, {"size": size}, build)
@@ -51,12 +53,12 @@ def read_wnids(folder: Path) -> dict[str, str]:
 
 
 def _batches(folder: Path, part: str) -> list[Path]:
-    suffix = ".npz" if (folder / "val_data.npz").is_file() else ""
+    suffix = ".npz" if all((folder / f"{name}.npz").is_file() for name in ("train_data_batch_1", "val_data")) else ""
     if part == "val":
         return [folder / f"val_data{suffix}"]
     pattern = re.compile(rf"train_data_batch_(\d+){re.escape(suffix)}")
     numbers = sorted(int(match[1]) for path in folder.iterdir() if (match := pattern.fullmatch(path.name)))
-    missing = sorted(set(range(1, max(numbers) + 1)) - set(numbers))
+    missing = sorted(set(range(1, max(numbers, default=1) + 1)) - set(numbers))
     if missing:
         raise UserError(f"{folder} lacks train_data_batch_{missing[0]}{suffix}; get it, or all of them, anew.")
     return [folder / f"train_data_batch_{number}{suffix}" for number in numbers]
@@ -69,14 +71,14 @@ def _labels(path: Path) -> npt.NDArray[np.int64]:
     return labels.astype(np.int64)
 
 
-def _images(path: Path) -> npt.NDArray[np.uint8]:
-    """(n, side, side, 3)"""
-    data, labels = _field(path, "data"), _labels(path)
+def _images(path: Path, count: int) -> npt.NDArray[np.uint8]:
+    """(count, side, side, 3)"""
+    data = _field(path, "data")
     side = math.isqrt(data.shape[1] // 3) if data.ndim == 2 else 0
     if data.dtype != np.uint8 or side == 0 or 3 * side * side != data.shape[1]:
         raise UserError(f"{path} holds {data.dtype} of shape {data.shape}, no square colour images; get the file anew.")
-    if len(data) != len(labels):
-        raise UserError(f"{path} has {len(data)} images and {len(labels)} labels; get the file anew.")
+    if len(data) != count:
+        raise UserError(f"{path} has {len(data)} images and {count} labels; get the file anew.")
     return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ class Place:
     needed: tuple[str, ...]
     """Files and folders that must be there."""
     archives: tuple[str, ...]
-    """Packed files that people have in place of the folder."""
+    """Packed files that people have in place of the folder; none if it is published unpacked."""
     inner: str
     where: str
     """A sentence on where to get it."""
@@ -66,11 +67,12 @@ class Place:
 
     def _unpack(self, packed: Path) -> str:
         if packed.suffix == ".zip":
-            how = f"unzip {packed} -d {packed.parent}"
-        elif packed.suffix in (".gz", ".tgz", ".tar"):
-            how = f"tar xf {packed} -C {packed.parent}"
+            how = ["unzip", str(packed), "-d", str(packed.parent)]
         else:
+            how = ["tar", "xf", str(packed), "-C", str(packed.parent)]
+        if not self.archives or packed.suffix not in (".zip", ".gz", ".tgz", ".tar"):
             return f"{packed} is a file; name the folder that holds {', '.join(self.needed)} with --root."
         return (
-            f"{packed} is packed, and {self.name} is read unpacked; run '{how}' and name {packed.parent} with --root."
+            f"{packed} is packed, and {self.name} is read unpacked; run {shlex.join(how)!r} and name {packed.parent}"
+            " with --root."
         )

@@ -7,6 +7,7 @@ to 10. Images are scaled to 32 x 32, as the published comparisons do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ PLACE = Place(
 )
 CLASS_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 SIDE, SCALED = 96, 32
+BYTES = 3 * SIDE * SIDE
+AT_ONCE = 512
 IMAGES = {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
 MEAN, STD = (112.4 / 255, 109.1 / 255, 98.6 / 255), (68.4 / 255, 66.6 / 255, 68.5 / 255)
 
@@ -50,29 +53,34 @@ def _part(folder: Path, parts: tuple[str, ...], size: int) -> ImageTable:
     def build(target: Path) -> dict[str, Any]:
         for path in (*image_files, *label_files):
             refuse_altered(path)
-        images = [_read_images(path) for path in image_files]
-        labels = [
-            np.full(len(some), UNKNOWN) if part == "unlabeled" else _read_labels(folder / f"{part}_y.bin", len(some))
-            for part, some in zip(parts, images, strict=True)
-        ]
-        for part, some in zip(parts, images, strict=True):
-            announce_part("stl10", f"images in {part}_X.bin", len(some), IMAGES[part])
-        store_blocks(target, images, size, np.concatenate(labels))
+        counts = [_count_images(path) for path in image_files]
+        labels = []
+        for part, count in zip(parts, counts, strict=True):
+            announce_part("stl10", f"images in {part}_X.bin", count, IMAGES[part])
+            known = part != "unlabeled"
+            labels.append(_read_labels(folder / f"{part}_y.bin", count) if known else np.full(count, UNKNOWN))
+        store_blocks(target, _images(image_files), size, np.concatenate(labels))
         return {}
 
     entry = cached("stl10", [*image_files, *label_files], {"size": size}, build)
     return ImageTable(entry.arrays["images"], np.asarray(entry.arrays["labels"]), CLASS_NAMES)
 
 
-def _read_images(path: Path) -> npt.NDArray[np.uint8]:
-    """The images (n, 96, 96, 3) of a file, memory-mapped."""
-    length, one = path.stat().st_size, 3 * SIDE * SIDE
-    if length == 0 or length % one:
+def _count_images(path: Path) -> int:
+    length = path.stat().st_size
+    if length == 0 or length % BYTES:
         raise UserError(
-            f"{path} has {length} bytes, which is not a whole number of images of {one} bytes; get the file anew."
+            f"{path} has {length} bytes, which is not a whole number of images of {BYTES} bytes; get the file anew."
         )
-    columns = np.memmap(path, dtype=np.uint8, mode="r", shape=(length // one, 3, SIDE, SIDE))
-    return columns.transpose(0, 3, 2, 1)
+    return length // BYTES
+
+
+def _images(paths: list[Path]) -> Iterator[npt.NDArray[np.uint8]]:
+    """The images (n, 96, 96, 3) of one file after the other, some at a time: there are 2.8 GB of them."""
+    for path in paths:
+        with path.open("rb") as file:
+            while some := file.read(AT_ONCE * BYTES):
+                yield np.frombuffer(some, dtype=np.uint8).reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
 
 
 def _read_labels(path: Path, count: int) -> npt.NDArray[np.int64]:

@@ -29,7 +29,7 @@ TEST = ("test_32x32.mat",)
 PLACE = Place(
     name="svhn",
     needed=(*TRAIN, *TEST),
-    archives=("train.tar.gz", "extra.tar.gz", "test.tar.gz"),
+    archives=(),
     inner="svhn",
     where="Put train_32x32.mat, extra_32x32.mat and test_32x32.mat of http://ufldl.stanford.edu/housenumbers into"
     " $UNISSL_DATA/svhn or a folder named with --root.",

@@ -236,6 +236,13 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(root / "val" / "n03000000" / "x.jpeg")
     with pytest.raises(UserError, match=r"The class 'n03000000' of val in .* is not in train"):
         load(config(root))
+    for name in ("train", "val"):
+        (odd := tmp_path / f"{name}-is-a-file").mkdir()
+        (odd / ("val" if name == "train" else "train") / "n01440764").mkdir(parents=True)
+        Image.new("RGB", (9, 9)).save(odd / ("val" if name == "train" else "train") / "n01440764" / "x.jpeg")
+        (odd / name).write_bytes(b"")
+        with pytest.raises(UserError, match=r"lacks train_data_batch_1|cannot be opened as a folder"):
+            load(config(odd))
     (tmp_path / "zip").mkdir()
     (tmp_path / "zip" / "Imagenet32_train_npz.zip").write_bytes(b"packed")
     with pytest.raises(UserError, match=r"run 'unzip .*Imagenet32_train_npz\.zip -d"):
@@ -248,3 +255,11 @@ def test_the_missing_array_is_named(tmp_path: Path, write: Write) -> None:
         path.unlink()
     with pytest.raises(UserError, match=r"lacks val_data(\.npz)? of imagenet127"):
         load(config(tmp_path))
+
+
+def test_folders_of_something_else_are_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNISSL_DATA", str(write_folders(tmp_path)))
+    with pytest.raises(UserError, match="imagenet127 was not found"):
+        load(DataConfig(name="imagenet127"))
+    write_folders(tmp_path / "imagenet127")
+    assert len(load(DataConfig(name="imagenet127")).train) == 14

@@ -96,9 +96,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_archive_of_whole_photos_is_not_it(tmp_path: Path) -> None:
-    (tmp_path / "notes.mat").write_bytes(b"x")
-    with pytest.raises(UserError, match="is a file; name the folder that holds train_32x32.mat"):
-        load(DataConfig(name="svhn", root=str(tmp_path / "notes.mat")))
+    """train.tar.gz has whole photos; unpacking it would not help."""
+    for name in ("train.tar.gz", "train_32x32.mat"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(UserError, match="is a file; name the folder that holds train_32x32.mat"):
+            load(DataConfig(name="svhn", root=str(tmp_path / name)))
 
 
 GOOD = content(PIXELS["extra"], LABELS["extra"])
