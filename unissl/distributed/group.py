@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from unissl.distributed.meeting import meet
 from unissl.errors import UserError
 
 LONGEST_WAIT = timedelta(days=1)
@@ -95,9 +96,11 @@ def _come_together() -> Any:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    store, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    with talking():
+        place, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
+        store = dist.PrefixStore(meet(place, rank, size, LONGEST_WAIT), place)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
     _world = World(rank, size, *local)
     return store
