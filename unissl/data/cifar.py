@@ -1,17 +1,16 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) from the official "python version" archives, packed or unpacked.
 
-Their batches are pickles. A pickle can run any code when it is read, so these are read by an unpickler that knows only
-the handful of things that such a batch is made of.
+Their batches are pickles. A pickle can run any code when it is unpickled, so these are not: see
+:mod:`unissl.data.plain_pickle`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
-import pickle
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,9 +22,15 @@ from unissl.data.cache import cached
 from unissl.data.dataset import DataConfig, Dataset, data_folder
 from unissl.data.decode import scale_arrays
 from unissl.data.parquet import find_parquet, load_parquet
+from unissl.data.plain_pickle import Damaged, Forbidden, read_plain
 from unissl.data.store import store_arrays
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
+from unissl.reading import read_at_most
 from unissl.types import ImageTable
+
+MOST_BYTES = 256 << 20
+"""Length of a batch, and of all batches of an unpacked archive; the official ones have three quarters of it."""
+TAR_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
     def build(target: Path) -> dict[str, Any]:
         contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
         names = _field(contents[release.meta], release.names_key, place, release.meta)
-        class_names = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        class_names = _class_names(names, release, place)
         parts = [_images_and_labels(contents[b], release, len(class_names), place, b) for b in batches]
         images = np.concatenate([images for images, _ in parts])
         labels = np.concatenate([labels for _, labels in parts])
@@ -133,21 +138,34 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
     return ImageTable(entry.arrays["images"], labels, tuple(entry.meta["class_names"]))
 
 
+def _class_names(names: Any, release: Release, place: Path) -> list[str]:
+    """As many different names as the release has classes."""
+    texts = []
+    if isinstance(names, list):
+        texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names]
+    if len(texts) != release.classes or len(set(texts)) != release.classes or not all(t.isprintable() for t in texts):
+        raise UserError(
+            f"{release.meta} in {place} does not hold the names of {release.classes} classes; get {release.archive} anew."
+        )
+    return texts
+
+
 def _images_and_labels(
     batch: Any, release: Release, num_classes: int, place: Path, name: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Rows of 3072 bytes (all red values, all green, all blue) as (n, 32, 32, 3), with their labels."""
     data = _field(batch, b"data", place, name)
-    labels = np.asarray(_field(batch, release.label_key, place, name))
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+    labels = _field(batch, release.label_key, place, name)
+    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != 3072 or len(data) == 0:
         raise UserError(f"The batch {name} in {place} does not hold 32 x 32 RGB images; get {release.archive} anew.")
-    if labels.shape != (len(data),) or labels.dtype.kind != "i":
+    if not isinstance(labels, list) or len(labels) != len(data):
+        found = len(labels) if isinstance(labels, list) else "no"
         raise UserError(
-            f"The batch {name} in {place} has {len(data)} images and {labels.size} labels; get {release.archive} anew."
+            f"The batch {name} in {place} has {len(data)} images and {found} labels; get {release.archive} anew."
         )
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+    if not all(type(label) is int and 0 <= label < num_classes for label in labels):
         raise UserError(f"The batch {name} in {place} has labels outside 0 to {num_classes - 1}; get it anew.")
-    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64)
+    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
 
 
 def _field(batch: Any, key: bytes, place: Path, name: str) -> Any:
@@ -167,13 +185,13 @@ def _read_folder(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
 def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
     """The named members, read in the order in which they stand and without unpacking anything to disk."""
     contents = {}
+    with place.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    opener = gzip.open if zipped else open
     try:
-        with tarfile.open(place) as archive:
-            for member in archive:
-                name = Path(member.name).name
-                file = archive.extractfile(member) if member.isfile() and name in names else None
-                if file is not None:
-                    contents[name] = read_batch(file, f"{name} in {place}")
+        with opener(place, "rb") as stream:
+            for name, content in _members(stream, names):
+                contents[name] = _values(content, f"{name} in {place}")
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{place} is not an intact tar.gz archive; get it anew.") from None
     missing = [name for name in names if name not in contents]
@@ -182,42 +200,38 @@ def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
     return contents
 
 
+def _members(stream: IO[bytes], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Those plain files of a tar stream, by name without folder, until its end or the most that an archive may hold.
+
+    Headers are taken one by one: the members with long names, links and extensions that tar knows are passed over.
+    """
+    left = MOST_BYTES
+    while left > 0 and (header := read_at_most(stream, TAR_BLOCK)).strip(b"\0"):
+        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        padded = -(-member.size // TAR_BLOCK) * TAR_BLOCK
+        left -= TAR_BLOCK + padded
+        if member.size < 0 or left < 0:
+            raise tarfile.TarError
+        name = member.name.rpartition("/")[2]
+        content = read_at_most(stream, padded)
+        if len(content) < padded:
+            raise EOFError
+        if member.isreg() and name in names:
+            yield name, content[: member.size]
+
+
 def read_batch(file: IO[bytes], name: str) -> Any:
-    """What is pickled in a batch; refuses everything but plain values and numpy arrays."""
+    """What is pickled in a batch; refuses everything but plain values and arrays of bytes."""
+    return _values(read_at_most(file, MOST_BYTES + 1), name)
+
+
+def _values(content: bytes, name: str) -> Any:
+    if len(content) > MOST_BYTES:
+        raise UserError(f"{name} is longer than any official batch; get it anew.")
     try:
-        return _BatchUnpickler(file, encoding="bytes").load()
-    except _Forbidden as error:
-        raise UserError(f"{name} refers to {error}, as no official batch does; it was not read, delete it.") from None
-    except Exception as error:  # a damaged pickle raises nearly every type there is
-        raise UserError(f"{name} is damaged ({error}); get it anew.") from None
-
-
-class _Forbidden(Exception):
-    """The name of something that does not belong into a batch."""
-
-
-def _dtype(code: str | bytes, align: int = 0, copy: int = 0) -> np.dtype[Any]:
-    # Python 2 wrote 0 and 1 for the two flags, and bytes for the code; recent numpy wants bools and text.
-    return np.dtype(code.decode() if isinstance(code, bytes) else code, bool(align), bool(copy))
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    return text.encode(encoding if encoding == "latin1" else "ascii")
-
-
-_reconstruct: Any = np.empty(0).__reduce__()[0]  # numpy's own, wherever the installed version keeps it
-_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
-    ("_codecs", "encode"): _encode,
-}
-
-
-class _BatchUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise _Forbidden(f"{module}.{name}") from None
+        return read_plain(content)
+    except Forbidden as error:
+        reference = shortened(str(error))
+        raise UserError(f"{name} refers to {reference}, as no official batch does; it was not read, delete it.") from None
+    except Damaged as error:
+        raise UserError(f"{name} is damaged ({shortened(str(error))}); get it anew.") from None
