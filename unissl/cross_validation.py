@@ -17,6 +17,7 @@ from scipy.stats import binomtest
 
 from unissl.assembly import assemble_on, averaged_predictions, prefetches, take_up
 from unissl.batches import Batches
+from unissl.errors import UserError
 from unissl.evaluate.metrics import score
 from unissl.record import RunFolder, read_json, write_json
 from unissl.run_config import RunConfig, identity
@@ -87,13 +88,24 @@ def cross_validate(
     }
 
 
+def is_class(value: object, num_classes: int) -> bool:
+    return type(value) is int and 0 <= value < num_classes
+
+
 def _refit(
     config: RunConfig, folder: RunFolder, split: Split, held: Positions, number: int, batches: Batches, quiet: bool
 ) -> Positions:
     """The classes that a training without the labels at ``held`` gives to their images."""
     done = folder.path / "folds" / f"{number}.json"
     if done.exists():
-        return np.array(read_json(done), dtype=np.int64)
+        said = read_json(done)
+        if (
+            not isinstance(said, list)
+            or len(said) != len(held)
+            or not all(is_class(c, split.num_classes) for c in said)
+        ):
+            raise UserError(f"{done} is not what a refit leaves; delete it to repeat the refit.")
+        return np.array(said, dtype=np.int64)
     place = RunFolder(folder.path / "folds" / str(number))
     place.create()
     state, own = assemble_on(config, batches.views, without(split, held), batches.device)

@@ -24,6 +24,7 @@ from unissl.material import front, views_of_test
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
 from unissl.record import RunFolder, read_json, write_text
+from unissl.report.stored import Summary, require
 from unissl.results import write_results
 from unissl.run_config import RunConfig, config_facts, fit_to_data, identity, stored_config
 from unissl.settle import Beside, settle_steps, settle_threads
@@ -100,7 +101,7 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
     folder = RunFolder(out)
     config = stored_config(folder, said or {})
     if folder.finished:
-        return Run(folder, config, read_json(folder.summary))
+        return Run(folder, config, require(Summary, read_json(folder.summary), folder.summary))
     device = find_device(config.machine)
     dataset = load_data(config.data, config.split)
     split = split_of(config, dataset)

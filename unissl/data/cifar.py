@@ -232,6 +232,8 @@ def _values(content: bytes, name: str) -> Any:
         return read_plain(content)
     except Forbidden as error:
         reference = shortened(str(error))
-        raise UserError(f"{name} refers to {reference}, as no official batch does; it was not read, delete it.") from None
+        raise UserError(
+            f"{name} refers to {reference}, as no official batch does; it was not read, delete it."
+        ) from None
     except Damaged as error:
         raise UserError(f"{name} is damaged ({shortened(str(error))}); get it anew.") from None

@@ -191,14 +191,18 @@ class _Columns:
         image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
         label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
         if image is None or label is None:
-            raise UserError(f"{path} has the columns {shortened(', '.join(schema.names))}; it needs an image and a label column.")
+            raise UserError(
+                f"{path} has the columns {shortened(', '.join(schema.names))}; it needs an image and a label column."
+            )
         kind = schema.field(image).type
         inner = kind.field("bytes").type if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 else None
         if inner is None or not (pa.types.is_binary(inner) or pa.types.is_large_binary(inner)):
             what = shortened(str(kind))
             raise UserError(f"Column {image!r} of {path} is {what}; it must be a struct with the image's bytes.")
         if not pa.types.is_integer(schema.field(label).type):
-            raise UserError(f"Column {label!r} of {path} is {shortened(str(schema.field(label).type))}; it must hold whole numbers.")
+            raise UserError(
+                f"Column {label!r} of {path} is {shortened(str(schema.field(label).type))}; it must hold whole numbers."
+            )
         return cls(path, file, image, label, _class_names(schema.metadata or {}, label))
 
     def labels(self) -> npt.NDArray[np.int64]:

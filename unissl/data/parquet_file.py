@@ -45,7 +45,9 @@ def open_parquet(path: Path) -> Any:
     if len(set(names)) < len(names):
         raise UserError(f"{path} has two columns of one name; give each its own.")
     if min(rows) < 0 or sum(rows[1:]) != facts.num_rows or facts.num_rows > MOST_ROWS:
-        raise UserError(f"{path} has a damaged count of its rows, or more than {MOST_ROWS:,}; get it anew or divide it.")
+        raise UserError(
+            f"{path} has a damaged count of its rows, or more than {MOST_ROWS:,}; get it anew or divide it."
+        )
     if any(not 0 <= column.total_uncompressed_size <= MOST_COLUMN_BYTES for column in columns):
         raise UserError(
             f"{path} has row groups of more than {MOST_COLUMN_BYTES >> 30} GB; write it again with smaller ones."

@@ -53,7 +53,9 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise UserError(f"{path} is not a split of unissl; make one with 'unissl split'.")
     if tree.get("version") != VERSION:
-        raise UserError(f"{path} has version {shortened(repr(tree.get('version')))}, this unissl reads {VERSION}; update unissl.")
+        raise UserError(
+            f"{path} has version {shortened(repr(tree.get('version')))}, this unissl reads {VERSION}; update unissl."
+        )
     return tree
 
 

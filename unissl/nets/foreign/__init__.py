@@ -27,7 +27,16 @@ from unissl.nets.foreign.code import load_factory, load_timm
 from unissl.nets.foreign.hub import HubFeatures, load_hub
 from unissl.nets.foreign.weights_file import load_own, overwrite, read_weights
 
-__all__ = ["Backbone", "ForeignNet", "Name", "load", "parse", "recipe_of", "refuse_strange_code", "refuse_unreadable_size"]
+__all__ = [
+    "Backbone",
+    "ForeignNet",
+    "Name",
+    "load",
+    "parse",
+    "recipe_of",
+    "refuse_strange_code",
+    "refuse_unreadable_size",
+]
 
 LIBRARIES = ("transformers", "timm")
 TRUSTED_CODE = "UNISSL_TRUST_CODE"

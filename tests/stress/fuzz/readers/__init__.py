@@ -1,0 +1,35 @@
+"""Every reader of ours, by name. A module is imported only when one of its readers is asked for: torch takes seconds."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from case import Reader
+
+MODULES = {
+    "archives": (
+        "pickle", "cifar-batch", "cifar-names", "cifar-archive", "idx-images", "idx-images-gz", "idx-labels-gz",
+        "cache-npy", "cache-manifest",
+    ),
+    "tables": ("parquet-file", "parquet-folder", "labels-csv", "labels-tsv", "image-folder"),
+    "images": (
+        "image-png", "image-jpeg", "image-gif", "image-bmp", "image-tiff", "image-webp", "image-ppm", "image-jpeg2000",
+        "image-ico", "image-tga",
+    ),
+    "texts": ("config-toml", "set"),
+    "run_folder": (
+        "split-json", "summary-json", "estimate-json", "metrics-jsonl", "predictions-parquet",
+        "test-predictions-parquet", "prediction-draft", "report-page",
+    ),
+    "weights": (
+        "model-safetensors", "manifest-json", "checkpoint", "backbone-safetensors", "backbone-manifest",
+        "published-pth",
+    ),
+}  # fmt: skip
+NAMES = {name: module for module, names in MODULES.items() for name in names}
+
+
+def make(name: str, home: Path) -> Reader:
+    reader: Reader = importlib.import_module(f"readers.{NAMES[name]}").READERS[name](home)
+    return reader
