@@ -1,4 +1,4 @@
-"""Text and JSON from files that anybody may have written: bounded in length, and one kind of error for all that is wrong.
+"""Text and JSON from files that anybody may have written: of bounded length, and with one kind of error.
 
 The parsers of the standard library raise several types for bad input (``RecursionError`` for brackets within brackets,
 plain ``ValueError`` for numbers of thousands of digits), and read whatever a file holds into memory first.

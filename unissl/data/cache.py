@@ -139,8 +139,8 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
 
 
 def _open(folder: Path) -> Entry | None:
-    """The entry in ``folder`` if its files are those of its manifest. Large ones are hashed at their front only: a flipped
-    bit among pixels is a pixel, one among labels or rows is not."""
+    """The entry in ``folder`` if its files are those of its manifest. Large ones are hashed at their front only: a
+    flipped bit among pixels is a pixel, one among labels or rows is not."""
     try:
         manifest = parse_json(read_text(folder / "manifest.json"))
         if manifest.pop("digest") != _digest(manifest):

@@ -145,7 +145,7 @@ def _class_names(names: Any, release: Release, place: Path) -> list[str]:
         texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names]
     if len(texts) != release.classes or len(set(texts)) != release.classes or not all(t.isprintable() for t in texts):
         raise UserError(
-            f"{release.meta} in {place} does not hold the names of {release.classes} classes; get {release.archive} anew."
+            f"{release.meta} in {place} does not name {release.classes} classes; get {release.archive} anew."
         )
     return texts
 

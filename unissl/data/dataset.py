@@ -15,7 +15,6 @@ from unissl.config import Settings
 from unissl.errors import UserError
 from unissl.types import ImageTable
 
-
 MOST_CLASSES = 100_000
 """Of classes that are numbered; a label of a billion is a mistake, and as many names would fill the memory."""
 MOST_DIGITS = 18

@@ -1,7 +1,7 @@
 """What the files of a run folder must look like before a page is made of them.
 
-The page takes the files at their word, and a run folder may come from somebody else or from a bad disk. So they are held
-against these models first, strictly: nothing is converted, since the page reads the file and not the model.
+The page takes the files at their word, and a run folder may come from somebody else or from a bad disk. So they are
+held against these models first, strictly: nothing is converted, since the page reads the file and not the model.
 """
 
 from __future__ import annotations

@@ -14,23 +14,20 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MEMORY = 1536
-"""Megabytes of address space that reading may take beyond what the process has before."""
-SECONDS = 10.0
-"""Of the process's own time for one case."""
 PATIENCE = 900.0
 """Wall-clock seconds after which a process that does not move is stopped from outside."""
 
 
 def main() -> int:
-    from readers import NAMES
+    from readers import NAMES, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--reader", nargs="*", default=list(NAMES), choices=list(NAMES), metavar="NAME")
@@ -38,21 +35,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("fuzz-results"))
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--atheris", action="store_true")
     given = parser.parse_args()
     if given.list:
         print("\n".join(NAMES))
         return 0
-    if given.worker:
-        from worker import work
-
-        home, start = given.worker
-        work(given.reader[0], Path(home), int(start), given.count, given.seed, given.out, given.atheris)
-        return 0
     given.out.mkdir(parents=True, exist_ok=True)
     print("| reader | cases | read | refused | failed | slowest (s) | memory (MB) |\n|---|---|---|---|---|---|---|")
     failed = 0
+    load(given.reader)
     for name in given.reader:
         found = fuzz(name, given.count, given.seed, given.out, given.atheris)
         (given.out / f"{name}.json").write_text(json.dumps(found))
@@ -95,28 +86,36 @@ def fuzz(name: str, count: int, seed: int, out: Path, atheris: bool = False) -> 
 def run_worker(
     name: str, home: Path, start: int, count: int, seed: int, out: Path, atheris: bool
 ) -> tuple[dict[str, float], bool]:
-    """The state that a process left, and whether it came to its end."""
+    """The state that a process left, and whether it came to its end. It is a fork, to import torch only once."""
+    from worker import work
+
     state = home.with_name(home.name + ".state")
     state.write_text(json.dumps({"next": start}))
-    words = ["--reader", name, "--count", str(count), "--seed", str(seed), "--out", str(out.resolve())]
-    words += ["--atheris"] if atheris else []
-    command = [sys.executable, str(HERE / "run.py"), *words, "--worker", str(home), str(start)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=(out / f"{name}.log").open("w"))
-    moved, seen = time.monotonic(), ""
-    try:
-        while process.poll() is None:
-            time.sleep(0.5)
-            now = state.read_text()
-            if now != seen:
-                moved, seen = time.monotonic(), now
-            if time.monotonic() - moved > PATIENCE:
-                process.kill()
-                process.wait()
-        found = json.loads(state.read_text())
-        return found, process.returncode == 0 or found["next"] >= count
-    finally:
-        process.kill()
-        state.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            work(name, home, start, count, seed, out.resolve(), atheris)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+    moved, seen, code = time.monotonic(), "", None
+    while code is None:
+        time.sleep(0.2)
+        found, status = os.waitpid(child, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if found else None
+        now = state.read_text()
+        if now != seen:
+            moved, seen = time.monotonic(), now
+        if code is None and time.monotonic() - moved > PATIENCE:
+            os.kill(child, signal.SIGKILL)
+    said = json.loads(state.read_text())
+    state.unlink()
+    return said, code == 0 or said["next"] >= count
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+MEMORY = 1536
+"""Megabytes of address space that reading may take beyond what the process has before."""
+SECONDS = 10.0
+"""Of the process's own time for one case."""
 STARTS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.", "ctypes.dlopen")
 NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "urllib.", "http.", "ftplib.", "smtplib.")
 CHANGES = {

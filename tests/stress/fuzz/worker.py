@@ -14,8 +14,7 @@ from typing import Any
 
 from case import Reader
 from readers import make
-from run import MEMORY, SECONDS
-from sandbox import Forbidden, Guard, TooSlow, limit_memory, peak_megabytes
+from sandbox import MEMORY, SECONDS, Forbidden, Guard, TooSlow, limit_memory, peak_megabytes
 
 LONGEST = 1500
 """Characters of a sentence."""

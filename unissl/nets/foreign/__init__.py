@@ -13,11 +13,10 @@ as the code that it names.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import os
 
 import torch
 
@@ -79,7 +78,7 @@ def refuse_strange_code(text: str) -> None:
     if factory not in {*_called_here, *os.environ.get(TRUSTED_CODE, "").split(",")}:
         shown = shortened(factory)
         raise UserError(
-            f"The model is built by the Python function {shown}, which would be run; if you trust that code, repeat the "
+            f"The model is built by the Python function {shown}, which would be run; if you trust it, repeat the "
             f"command with the environment variable {TRUSTED_CODE}={shown}."
         )
 

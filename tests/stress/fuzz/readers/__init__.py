@@ -1,8 +1,9 @@
-"""Every reader of ours, by name. A module is imported only when one of its readers is asked for: torch takes seconds."""
+"""Every reader of ours, by name. A module is imported only when one of its readers is asked for."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from case import Reader
@@ -28,6 +29,12 @@ MODULES = {
     ),
 }  # fmt: skip
 NAMES = {name: module for module, names in MODULES.items() for name in names}
+
+
+def load(names: Iterable[str]) -> None:
+    """Import all that these readers need, before the processes in which they read are forked."""
+    for name in names:
+        importlib.import_module(f"readers.{NAMES[name]}")
 
 
 def make(name: str, home: Path) -> Reader:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from case import Make, Reader
 from mutate import EXTREMES, hostile_tree, mutated
-from readers.places import forget_cache, lay
 
+from readers.places import forget_cache, lay
 from unissl.data import DataConfig, load
 from unissl.data.cache import cached
 from unissl.data.cifar import read_batch
@@ -152,7 +152,7 @@ def plain_members(rows: int = 1) -> list[tuple[tarfile.TarInfo, bytes]]:
 def hostile_tar(rng: Random) -> bytes:
     """Members that point elsewhere, are links or devices, or lie about their length."""
     members = plain_members()
-    member, content = rng.choice(members)
+    member, _ = rng.choice(members)
     what = rng.randrange(5)
     if what == 0:
         member.name = rng.choice(

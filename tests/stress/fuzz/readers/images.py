@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -130,10 +131,8 @@ def image_reader(kind: str, home: Path) -> Reader:
         looks_like_image(path)
         results = [result for _, result in decode_stream(enumerate([path, content]), 8, 3)]
         assert len({type(result) for result in results}) == 1, "by path and by content it is not the same"
-        try:
+        with suppress(Unreadable):
             image_size(content)
-        except Unreadable:
-            pass
         if isinstance(results[0], Unreadable):
             raise as_user_error(results[0])
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from case import Make, Reader
 from mutate import hostile_tree
 from PIL import Image
-from readers.places import forget_cache, lay
 
+from readers.places import forget_cache, lay
 from unissl.data import DataConfig, load
 from unissl.data.label_file import read_label_file
 from unissl.data.layout import list_images, read_layout
@@ -55,8 +55,9 @@ def hostile_parquet(rng: Random) -> bytes:
     labels: list[Any] = [
         pa.array([0, 1, rng.choice((-1, -2, -5, 3, 10**6, 10**12, 2**62))]), pa.array([0, 1, 2], pa.uint8()),
         pa.array([0, None, 1], pa.uint64()), pa.array([2**64 - 1, 0, 1], pa.uint64()), pa.array(["a", "b", "c"]),
-        pa.array([0.5, 1, 2]), pa.array([[0], [1], [2]]), pa.array([None] * 3, pa.int64()), pa.array([0, 1, 2], pa.int8()),
-        pa.array([0, 1, 2]).dictionary_encode(), pa.array([True, False, True]), pa.array([0, 1, 2], pa.timestamp("s")),
+        pa.array([0.5, 1, 2]), pa.array([[0], [1], [2]]), pa.array([None] * 3, pa.int64()),
+        pa.array([0, 1, 2], pa.int8()), pa.array([0, 1, 2]).dictionary_encode(), pa.array([True, False, True]),
+        pa.array([0, 1, 2], pa.timestamp("s")),
     ]  # fmt: skip
     images: list[Any] = [
         image_column(IMAGES), image_column([b"", None, b"\xff"]), image_column(IMAGES, pa.large_binary()),
@@ -101,8 +102,9 @@ CSV = [
 
 def hostile_csv(rng: Random) -> bytes:
     cells = [
-        "a.png", "sub/b.png", "c", "../x.png", "/etc/passwd", "sub/../a.png", "..", ".", "", "a.png\0", "/dev/zero", "~", "CON",
-        "\\\\host\\share\\a.png", "file:///etc/passwd", "a" * 300, "../" * 40 + "etc/passwd", "link.png", "out/x.png", "*",
+        "a.png", "sub/b.png", "c", "../x.png", "/etc/passwd", "sub/../a.png", "..", ".", "", "a.png\0", "/dev/zero",
+        "~", "CON", "\\\\host\\share\\a.png", "file:///etc/passwd", "a" * 300, "../" * 40 + "etc/passwd",
+        "link.png", "out/x.png", "*",
     ]  # fmt: skip
     labels = ["cat", "dog", "-1", "", "1" * 5000, "=cmd()", "\u202e", "1", "2", "\x1b[31m", "c" * 200_000]
     separator = rng.choice(",;\t")

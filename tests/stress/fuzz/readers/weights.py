@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,11 +14,11 @@ from typing import Any
 import torch
 from case import Make, Reader
 from mutate import EXTREMES, hostile_tree, mutated
-from readers.places import lay
-from readers.run_folder import MANIFEST, lay_run
 from safetensors.torch import save
 from torch import Tensor
 
+from readers.places import lay
+from readers.run_folder import MANIFEST, lay_run
 from unissl.evaluate.inference import fill, load_model, rebuild
 from unissl.nets import build
 from unissl.nets.foreign import load as load_foreign
@@ -155,10 +156,8 @@ def checkpoint_reader(home: Path) -> Reader:
                     (value, value.reshape(-1)[:1].clone(), value.to(torch.float64), torch.zeros(3))
                 ).contiguous()
         if isinstance(changed, dict):
-            try:
+            with suppress(RuntimeError, UnicodeEncodeError):
                 changed["digest"] = checkpoint._digest(changed, others)
-            except (RuntimeError, UnicodeEncodeError):
-                pass
         return save(others, {"unissl": json.dumps(changed)})
 
     return Reader([whole], read, hostile, share=0.6)
