@@ -30,6 +30,8 @@ from unissl.types import ImageTable
 
 MOST_BYTES = 256 << 20
 """Length of a batch, and of all batches of an unpacked archive; the official ones have three quarters of it."""
+MOST_MEMBERS = 1000
+"""Files and folders of an archive; the official ones have ten."""
 TAR_BLOCK = 512
 
 
@@ -206,7 +208,10 @@ def _members(stream: IO[bytes], names: tuple[str, ...]) -> Iterator[tuple[str, b
     Headers are taken one by one: the members with long names, links and extensions that tar knows are passed over.
     """
     left = MOST_BYTES
-    while left > 0 and (header := read_at_most(stream, TAR_BLOCK)).strip(b"\0"):
+    for _ in range(MOST_MEMBERS):
+        header = read_at_most(stream, TAR_BLOCK)
+        if not header.strip(b"\0"):
+            return
         member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         padded = -(-member.size // TAR_BLOCK) * TAR_BLOCK
         left -= TAR_BLOCK + padded
@@ -218,6 +223,7 @@ def _members(stream: IO[bytes], names: tuple[str, ...]) -> Iterator[tuple[str, b
             raise EOFError
         if member.isreg() and name in names:
             yield name, content[: member.size]
+    raise tarfile.TarError
 
 
 def read_batch(file: IO[bytes], name: str) -> Any:

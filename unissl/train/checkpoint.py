@@ -75,7 +75,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
     """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
     meta, tensors = _read(path)
-    if meta["config"] != config_hash:
+    if meta.get("config") != config_hash:
         raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
     _refuse_others(path, state, meta, tensors)
     state.learner.load_state_dict(_group(tensors, "learner."), strict=True)

@@ -45,8 +45,12 @@ def main() -> int:
     failed = 0
     load(given.reader)
     for name in given.reader:
-        found = fuzz(name, given.count, given.seed, given.out, given.atheris)
-        (given.out / f"{name}.json").write_text(json.dumps(found))
+        kept = given.out / f"{name}-{given.seed}-{given.count}.json"
+        if kept.exists():  # from an earlier call that was stopped
+            found = json.loads(kept.read_text())
+        else:
+            found = fuzz(name, given.count, given.seed, given.out, given.atheris)
+            kept.write_text(json.dumps(found))
         print(row(name, found), flush=True)
         failed += found["failed"]
     return 1 if failed else 0

@@ -52,9 +52,8 @@ def png(width: int, height: int, *others: bytes) -> bytes:
 
 
 def gif(width: int, height: int) -> bytes:
-    return (
-        b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0) + b",\0\0\0\0" + struct.pack("<HHB", width, height, 0)
-    )
+    screen = struct.pack("<HHBBB", width, height, 0, 0, 0)
+    return b"GIF89a" + screen + b",\0\0\0\0" + struct.pack("<HHB", width, height, 0) + b"\2\2L\1\0;"
 
 
 def bmp(width: int, height: int) -> bytes:
@@ -62,7 +61,7 @@ def bmp(width: int, height: int) -> bytes:
     return b"BM" + struct.pack("<IHHI", 54, 0, 0, 54) + head
 
 
-@pytest.mark.parametrize("content", [png(60_000, 60_000), gif(60_000, 60_000), bmp(60_000, 60_000)])
+@pytest.mark.parametrize("content", [png(60_000, 60_000), gif(60_000, 60_000), bmp(60_000, 60_000)], ids="pgb")
 def test_an_image_of_60000_by_60000_pixels_in_a_few_bytes(content: bytes, tmp_path: Path) -> None:
     assert len(content) < 200
     with little_memory(), pytest.raises(Unreadable, match="more than 100 megapixels"):
@@ -100,7 +99,7 @@ def test_a_tar_archive_whose_members_announce_gigabytes(kind: bytes, tmp_path: P
 def test_a_tar_archive_that_never_ends(tmp_path: Path) -> None:
     member = tarfile.TarInfo("x")
     path = tmp_path / "cifar-10-python.tar.gz"
-    path.write_bytes(gzip.compress(member.tobuf() * 600_000, 1))
+    path.write_bytes(gzip.compress(member.tobuf() * 20_000, 1))
     with little_memory(), pytest.raises(UserError, match="not an intact tar.gz archive"):
         load(DataConfig(name="cifar10", root=str(path)))
 

@@ -1,4 +1,4 @@
-"""A few malformed files for every reader; ``tests/stress/fuzz/run.py`` makes thousands, in processes that are watched."""
+"""A few malformed files for every reader; ``tests/stress/fuzz/run.py`` makes thousands, in watched processes."""
 
 from __future__ import annotations
 
