@@ -123,11 +123,15 @@ class FromPixels(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
+        shown = [model.crop or size for size in model.size]
+        starts = [(size - side) // 2 for size, side in zip(model.size, shown, strict=True)]
+        self.rows, self.columns = (slice(start, start + side) for start, side in zip(starts, shown, strict=True))
         self.module = model.module
         self.register_buffer("shift", 255 * torch.tensor(model.mean, dtype=torch.float32)[:, None, None])
         self.register_buffer("scale", 255 * torch.tensor(model.std, dtype=torch.float32)[:, None, None])
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        images = images[:, self.rows, self.columns]
         said: Outputs | Prediction = self.module((images.permute(0, 3, 1, 2).float() - self.shift) / self.scale)
         return said.logits.softmax(-1), outlier_score(said)
 

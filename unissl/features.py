@@ -73,13 +73,13 @@ def backbone_vectors(images: Images, name: str, augment: AugmentConfig, copies: 
         "copies": copies,
         "augment": augment.model_dump(mode="json", exclude=OF_TRAINING) if copies else None,
         "unissl": __version__,
-    }
+    } | ({} if augment.crop is None else {"crop": augment.crop})
 
     def make(folder: Path) -> dict[str, int]:
-        height, width, channels = images.shape[1:]
+        channels = images.shape[3]
         net = backbone(name, channels).to(device)
-        refuse_unreadable_size(net, name, channels, height, width)
         views = ImageViews(images, augment, *normalisation(channels), device)
+        refuse_unreadable_size(net, name, *views.shape)
         with RowWriter(folder / "vectors.npy", (len(images), (1 + copies) * net.feat_dim * 4)) as writer:
             _extract(net, views, copies, writer)
         return {"length": net.feat_dim}

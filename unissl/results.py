@@ -116,6 +116,8 @@ def write_model(
         "temperature": temperature,
         "look": asdict(doubt),
     } | ({} if front is None else {"frozen": True})
+    if "crop" in facts:
+        manifest["crop"] = facts["crop"]
     if recipe is not None:
         manifest["backbone"] = recipe
     save_model(folder, weights, manifest)

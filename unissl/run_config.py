@@ -78,21 +78,26 @@ def identity(config: RunConfig) -> str:
 
 
 def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """Fill in what depends on the data: settings by number of classes, whether mirror images make sense, and that
-    a user's folder, or any table with images of unknown class, is split as it is."""
+    """Fill in what depends on the data: settings by number of classes, whether mirror images make sense, where views
+    are cut, the usual split of a benchmark, and that a user's folder, or any other table with images of unknown class,
+    is split as it is."""
     update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
     truth_missing = bool((dataset.train.labels == UNKNOWN).any())
+    nothing_said = config.split.model_fields_set <= OPEN_SET_SETTINGS
+    split = dict(dataset.split) if nothing_said else {}
     if "pool labels" in get_method(config.method.name).needs:
         if truth_missing:
             raise UserError(
                 f"{config.method.name} learns from the true labels of the pool, and {dataset.name} has images without; "
                 "use --method labels-only."
             )
-        update["split"] = config.split.model_copy(update={"label_pool": True})
-    elif (truth_missing or config.data.name == "folder") and config.split.model_fields_set <= OPEN_SET_SETTINGS:
-        update["split"] = config.split.model_copy(update={"profile": "given"})
-    if "flip" not in config.augment.model_fields_set:
-        update["augment"] = config.augment.model_copy(update={"flip": dataset.flip})
+        split["label_pool"] = True
+    elif nothing_said and not split and (truth_missing or config.data.name == "folder"):
+        split["profile"] = "given"
+    update["split"] = config.split.model_copy(update=split)
+    views = {"flip": dataset.flip} | ({} if dataset.crop is None else {"crop": dataset.crop, "pad": 0})
+    unsaid = {key: value for key, value in views.items() if key not in config.augment.model_fields_set}
+    update["augment"] = config.augment.model_copy(update=unsaid)
     if config.train.steps is None and config.train.minutes is None:
         update["train"] = config.train.model_copy(update={"steps": DEFAULT_STEPS})
     return config.model_copy(update=update)
@@ -143,4 +148,4 @@ def config_facts(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         "steps": config.train.steps,
         "config": identity(config),
-    }
+    } | ({} if config.augment.crop is None else {"crop": config.augment.crop})

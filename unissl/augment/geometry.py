@@ -22,26 +22,35 @@ ONE = 1 << 16
 """The number 1 in 16.16 fixed point."""
 
 
-def crop_and_flip(images: Array, order: Ints, top: Ints, left: Ints, flip: npt.NDArray[np.bool_], margin: int) -> Array:
-    """Pad by reflection, cut the original size at (top, left) of the padded image, mirror where ``flip`` says so.
+def crop_and_flip(
+    images: Array,
+    order: Ints,
+    top: Ints,
+    left: Ints,
+    flip: npt.NDArray[np.bool_],
+    margin: int,
+    side: int | None = None,
+) -> Array:
+    """Pad by reflection, cut the original size, or a square of ``side``, at (top, left) of the padded image, mirror
+    where ``flip`` says so.
 
-    ``images`` are uint8 (n, H, W, C). The result is images[order], each by its own ``top`` and ``left``, which are
-    in 0..2*margin, and ``flip``.
+    ``images`` are uint8 (n, H, W, C). The result is images[order], each by its own ``top`` and ``left``, which leave
+    the cut within the padded image, and ``flip``.
     """
-    _, height, width, _ = images.shape
-    columns = _windows(width, margin)
+    _, height, width, channels = images.shape
+    columns = _windows(width, margin, side or width)
     x = np.concatenate([columns, columns[:, ::-1]]).take(left + len(columns) * flip, 0)
-    y = (_windows(height, margin) * width).take(top, 0)
+    y = (_windows(height, margin, side or height) * width).take(top, 0)
     y += (order * (height * width)).astype(np.int32)[:, None]
     positions = send(y, images)[:, :, None] + send(x, images)[:, None]
-    cropped = empty(images.shape, "uint8", images)
+    cropped = empty((len(order), side or height, side or width, channels), "uint8", images)
     unpack(take(pack(images), positions), cropped)
     return cropped
 
 
-def _windows(size: int, margin: int) -> Terms:
+def _windows(size: int, margin: int, length: int) -> Terms:
     """Positions in a row of a size that is mirrored at both ends, without repeating them, for each start of a cut."""
-    position = np.arange(-margin, margin + 1)[:, None] + np.arange(size)
+    position = np.arange(-margin, size + margin - length + 1)[:, None] + np.arange(length)
     return ((size - 1) - abs((size - 1) - abs(position))).astype(np.int32)
 
 

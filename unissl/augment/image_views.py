@@ -27,7 +27,7 @@ class ImageViews:
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width."""
         height, width, channels = self.images.shape[1:]
-        return channels, height, width
+        return channels, self.config.crop or height, self.config.crop or width
 
     def __len__(self) -> int:
         return len(self.images)

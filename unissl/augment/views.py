@@ -36,6 +36,9 @@ class AugmentConfig(Settings):
     """Mirror every second image; switch it off where left and right mean something, as in text."""
     pad: int = Field(default=4, ge=0)
     """Pixels of reflected border before the random crop; less than the image's shorter side."""
+    crop: int | None = Field(default=None, ge=4)
+    """Side of the square that views show of the images, at a random place or, without augmentation, in the centre.
+    Left out: the images' own size, so that only the border gives room for chance."""
     operations: int = Field(default=3, ge=0)
     """RandAugment operations per strong view."""
     geometry: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -52,14 +55,16 @@ class AugmentConfig(Settings):
 
 
 def _none(images: Array, draws: Floats, config: AugmentConfig) -> Array:
-    """The images themselves."""
-    return images
+    """The images themselves, or their centre."""
+    top, left = _centre(images.shape[1:3], config)
+    return images[:, top : top + config.crop, left : left + config.crop] if config.crop else images
 
 
 def _flip(images: Array, draws: Floats, config: AugmentConfig) -> Array:
     """Random flip alone."""
     everything = np.arange(len(images))
-    return crop_and_flip(images, everything, 0 * everything, 0 * everything, (draws[:, 0] < 0.5) & config.flip, 0)
+    top, left = (np.full(len(images), start) for start in _centre(images.shape[1:3], config))
+    return crop_and_flip(images, everything, top, left, (draws[:, 0] < 0.5) & config.flip, 0, config.crop)
 
 
 def _weak(images: Array, draws: Floats, config: AugmentConfig) -> Array:
@@ -81,9 +86,24 @@ def _crop(images: Array, order: Ints, draws: Floats, config: AugmentConfig) -> A
     side = min(images.shape[1:3])
     if config.pad >= side:
         raise UserError(f"Setting 'augment.pad' is {config.pad}; set it below the images' side of {side} pixels.")
-    top, left = (draws[order, :2] * (2 * config.pad + 1)).astype(np.int64).T
+    starts = [_room(size, config.pad, config.crop or size) + 1 for size in images.shape[1:3]]
+    top, left = (draws[order, :2] * starts).astype(np.int64).T
     flip = (draws[order, 2] < 0.5) & config.flip
-    return crop_and_flip(images, order, top, left, flip, config.pad)
+    return crop_and_flip(images, order, top, left, flip, config.pad, config.crop)
+
+
+def _centre(sizes: Sequence[int], config: AugmentConfig) -> list[int]:
+    """Where a cut from the middle starts, along each side."""
+    return [_room(size, 0, config.crop or size) // 2 for size in sizes]
+
+
+def _room(size: int, pad: int, crop: int) -> int:
+    """Pixels by which a cut can be moved along a side."""
+    if crop > size + 2 * pad:
+        raise UserError(
+            f"Setting 'augment.crop' is {crop}; set it to at most the images' side of {size} pixels, or leave it out."
+        )
+    return size + 2 * pad - crop
 
 
 @dataclass(frozen=True)

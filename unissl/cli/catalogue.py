@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Column, Table
+
+if TYPE_CHECKING:  # brings numpy, which --help can do without
+    from unissl.data import DatasetCard
 
 WIDE = 200
 """Columns where there is no terminal to fit: a pipe or a file should get every word whole."""
 
 
-def datasets() -> None:
-    """List the data sets, whether they are here, and where to get them.
+def datasets(*, markdown: bool = False) -> None:
+    """List the data sets by name, whether they are here, and where to get them: digits and Fashion-MNIST for a first
+    try, and CIFAR-10, CIFAR-100, SVHN, STL-10, Food-101 and ImageNet-127 of the published comparisons. Nothing is
+    downloaded. docs/datasets.md says what of each is read, and how it is split.
 
     Example: unissl datasets
+
+    Parameters
+    ----------
+    markdown
+        Print the table of docs/datasets.md.
     """
     from unissl.data import known
 
-    table = Table(Column("name", no_wrap=True), "classes", "size", "channels", "here", "where")
+    head = ("name", "classes", "size", "channels", "where")
+    if markdown:
+        lines = [head, ("---",) * len(head), *(_facts(card) for card in known())]
+        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        return
+    table = Table(Column(head[0], no_wrap=True), *head[1:-1], "here", head[-1])
     for card in known():
-        cells = (card.name, card.classes, card.size, card.channels, "yes" if card.present else "no", card.where)
-        table.add_row(*(str(cell if cell is not None else "any") for cell in cells))
+        *facts, where = _facts(card)
+        table.add_row(*facts, "yes" if card.present else "no", where)
     show(table)
+
+
+def _facts(card: DatasetCard) -> tuple[str, ...]:
+    return card.name, str(card.classes), str(card.size), str(card.channels), card.where
 
 
 def methods(*, markdown: bool = False) -> None:

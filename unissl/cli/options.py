@@ -34,7 +34,7 @@ class DataOptions:
     labels_per_class: int | None = None
     "Labelled images per class."
     profile: str | None = None
-    "Class mix of the pool: uniform, long-tailed, arbitrary or given."
+    "Class mix of the pool: uniform, long-tailed, arbitrary, natural (all that is not labelled) or given."
     gamma: float | None = None
     "Largest over smallest class of the pool."
     max_count: int | None = None

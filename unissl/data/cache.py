@@ -107,7 +107,8 @@ def cached(kind: str, sources: Sequence[str | Path], settings: Mapping[str, Any]
             _remove_abandoned(final.parent)
             hashes = {}
             if len(sources) <= FEW_SOURCES:  # of those that can be read: a pool may hold others
-                hashes = {str(path): _sha256(path) for path in sources if os.access(path, os.R_OK)}
+                readable = [path for path in sources if os.path.isfile(path) and os.access(path, os.R_OK)]
+                hashes = {str(path): _sha256(path) for path in readable}
             _build(final, {"kind": kind, "settings": settings, "source_sha256": hashes}, build)
             entry = _open(final)
     if entry is None:

@@ -11,9 +11,17 @@ from unissl.data.arrays import load_digits
 from unissl.data.cifar import CIFAR10, CIFAR100, find_cifar, load_cifar
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.folder import load_folder
+from unissl.data.food101 import PLACE as FOOD101
+from unissl.data.food101 import load_food101
 from unissl.data.idx import WHERE as WHERE_FASHION_MNIST
 from unissl.data.idx import find_fashion_mnist, load_fashion_mnist
+from unissl.data.imagenet127 import FOLDERS as IMAGENET127
+from unissl.data.imagenet127 import find_imagenet127, load_imagenet127
 from unissl.data.parquet import load_parquet
+from unissl.data.stl10 import PLACE as STL10
+from unissl.data.stl10 import load_stl10
+from unissl.data.svhn import PLACE as SVHN
+from unissl.data.svhn import load_svhn
 from unissl.errors import UserError, did_you_mean
 
 
@@ -42,6 +50,10 @@ _SOURCES = {
     "fashion-mnist": _Source(load_fashion_mnist, frozenset({"root"})),
     "cifar10": _Source(partial(load_cifar, release=CIFAR10), frozenset({"root"})),
     "cifar100": _Source(partial(load_cifar, release=CIFAR100), frozenset({"root"})),
+    "svhn": _Source(load_svhn, frozenset({"root"})),
+    "stl10": _Source(load_stl10, frozenset({"root"})),
+    "food101": _Source(load_food101, frozenset({"root"})),
+    "imagenet127": _Source(load_imagenet127, frozenset({"root", "groups"})),
     "folder": _Source(load_folder, frozenset({"root", "labels", "test", "holdout"})),
     "parquet": _Source(load_parquet, frozenset({"root", "test", "holdout"})),
 }
@@ -52,7 +64,7 @@ def load(config: DataConfig) -> Dataset:
     if config.name not in _SOURCES:
         raise UserError(f"Unknown data set {config.name!r}.{did_you_mean(config.name, list(_SOURCES))}")
     source = _SOURCES[config.name]
-    for key in ("root", "labels", "test", "holdout"):
+    for key in ("root", "labels", "test", "holdout", "groups"):
         if getattr(config, key) is not None and key not in source.uses:
             raise UserError(f"The setting data.{key} has no meaning for {config.name!r}; leave it out.")
     return source.load(config)
@@ -70,4 +82,8 @@ def known() -> list[DatasetCard]:
         DatasetCard("fashion-mnist", 10, 28, 1, WHERE_FASHION_MNIST, find_fashion_mnist(None) is not None),
         DatasetCard(CIFAR10.name, CIFAR10.classes, 32, 3, CIFAR10.where, find_cifar(None, CIFAR10) is not None),
         DatasetCard(CIFAR100.name, CIFAR100.classes, 32, 3, CIFAR100.where, find_cifar(None, CIFAR100) is not None),
+        DatasetCard("svhn", 10, 32, 3, SVHN.where, SVHN.find(None) is not None),
+        DatasetCard("stl10", 10, 32, 3, STL10.where, STL10.find(None) is not None),
+        DatasetCard("food101", 101, 32, 3, FOOD101.where, FOOD101.find(None) is not None),
+        DatasetCard("imagenet127", 127, 32, 3, IMAGENET127.where, find_imagenet127(None) is not None),
     ]

@@ -1,7 +1,6 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) from the official "python version" archives, packed or unpacked.
 
-Their batches are pickles. A pickle can run any code when it is unpickled, so these are not: see
-:mod:`unissl.data.plain_pickle`.
+Their batches are pickles, which are read without running anything in them (:mod:`unissl.data.batch_pickle`).
 """
 
 from __future__ import annotations
@@ -10,29 +9,23 @@ import dataclasses
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unissl.data.batch_pickle import read_batch, values
 from unissl.data.cache import cached
 from unissl.data.dataset import DataConfig, Dataset, data_folder
 from unissl.data.decode import scale_arrays
 from unissl.data.parquet import find_parquet, load_parquet
-from unissl.data.plain_pickle import Damaged, Forbidden, read_plain
+from unissl.data.published import refuse_altered
 from unissl.data.store import store_arrays
-from unissl.errors import UserError, shortened
-from unissl.reading import read_at_most
+from unissl.data.tar_stream import members
+from unissl.errors import UserError
 from unissl.types import ImageTable
-
-MOST_BYTES = 256 << 20
-"""Length of a batch, and of all batches of an unpacked archive; the official ones have three quarters of it."""
-MOST_MEMBERS = 1000
-"""Files and folders of an archive; the official ones have ten."""
-TAR_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -127,6 +120,7 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
     sources = [place] if place.is_file() else [place / name for name in wanted]
 
     def build(target: Path) -> dict[str, Any]:
+        refuse_altered(place)
         contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
         names = _field(contents[release.meta], release.names_key, place, release.meta)
         class_names = _class_names(names, release, place)
@@ -158,7 +152,13 @@ def _images_and_labels(
     """Rows of 3072 bytes (all red values, all green, all blue) as (n, 32, 32, 3), with their labels."""
     data = _field(batch, b"data", place, name)
     labels = _field(batch, release.label_key, place, name)
-    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != 3072 or len(data) == 0:
+    if (
+        not isinstance(data, np.ndarray)
+        or data.dtype != np.uint8
+        or data.ndim != 2
+        or data.shape[1] != 3072
+        or len(data) == 0
+    ):
         raise UserError(f"The batch {name} in {place} does not hold 32 x 32 RGB images; get {release.archive} anew.")
     if not isinstance(labels, list) or len(labels) != len(data):
         found = len(labels) if isinstance(labels, list) else "no"
@@ -192,54 +192,11 @@ def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
     opener = gzip.open if zipped else open
     try:
         with opener(place, "rb") as stream:
-            for name, content in _members(stream, names):
-                contents[name] = _values(content, f"{name} in {place}")
+            for name, content in members(stream, names):
+                contents[name] = values(content, f"{name} in {place}")
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{place} is not an intact tar.gz archive; get it anew.") from None
     missing = [name for name in names if name not in contents]
     if missing:
         raise UserError(f"{place} holds no {', '.join(missing)}, so it is not the official archive; get it anew.")
     return contents
-
-
-def _members(stream: IO[bytes], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Those plain files of a tar stream, by name without folder, until its end or the most that an archive may hold.
-
-    Headers are taken one by one: the members with long names, links and extensions that tar knows are passed over.
-    """
-    left = MOST_BYTES
-    for _ in range(MOST_MEMBERS):
-        header = read_at_most(stream, TAR_BLOCK)
-        if not header.strip(b"\0"):
-            return
-        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-        padded = -(-member.size // TAR_BLOCK) * TAR_BLOCK
-        left -= TAR_BLOCK + padded
-        if member.size < 0 or left < 0:
-            raise tarfile.TarError
-        name = member.name.rpartition("/")[2]
-        content = read_at_most(stream, padded)
-        if len(content) < padded:
-            raise EOFError
-        if member.isreg() and name in names:
-            yield name, content[: member.size]
-    raise tarfile.TarError
-
-
-def read_batch(file: IO[bytes], name: str) -> Any:
-    """What is pickled in a batch; refuses everything but plain values and arrays of bytes."""
-    return _values(read_at_most(file, MOST_BYTES + 1), name)
-
-
-def _values(content: bytes, name: str) -> Any:
-    if len(content) > MOST_BYTES:
-        raise UserError(f"{name} is longer than any official batch; get it anew.")
-    try:
-        return read_plain(content)
-    except Forbidden as error:
-        reference = shortened(str(error))
-        raise UserError(
-            f"{name} refers to {reference}, as no official batch does; it was not read, delete it."
-        ) from None
-    except Damaged as error:
-        raise UserError(f"{name} is damaged ({shortened(str(error))}); get it anew.") from None

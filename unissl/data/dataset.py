@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ class DataConfig(Settings):
     """Test images: for "folder" a folder with one subfolder per class, for "parquet" a parquet file or folder."""
     size: int | None = Field(default=None, ge=4, le=1024)
     """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
+    groups: str | None = None
+    """For "imagenet127": a text file with a class (a wnid such as n01440764) and its group on each line."""
     holdout: int | None = Field(default=None, ge=1)
     """Number of labelled images set aside for testing where the source has no test part. Left out: 500 for digits."""
 
@@ -48,6 +51,10 @@ class Dataset:
     std: tuple[float, ...]
     flip: bool
     """Whether a mirrored image is still an image of its class."""
+    crop: int | None = None
+    """Side of the views, if they are cut from larger images instead of images with a border around them."""
+    split: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the split in the published comparisons, for when nothing is said about it."""
 
 
 def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

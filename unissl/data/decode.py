@@ -6,7 +6,8 @@ What is decided here, once for all sources:
 - transparent pixels are shown on white, as on paper: logos and scans are mostly dark;
 - 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
   below 1, otherwise as 0..255;
-- the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square;
+- the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has a rule of
+  its own (:mod:`unissl.data.fit`);
 - colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
 - an image of more than 100 megapixels is refused on sight of its header, and large ones are decoded one at a time, so
   that memory does not grow with the number of cores.
@@ -27,6 +28,8 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+
+from unissl.data.fit import COVER, Fit
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes
@@ -49,17 +52,17 @@ class Unreadable(Exception):
     """Why an image cannot be used, in a few words."""
 
 
-def decode(source: Encoded, size: int, channels: int) -> Pixels:
+def decode(source: Encoded, size: int, channels: int, fit: Fit = COVER) -> Pixels:
     """The image as (size, size, channels); 1 channel is its luminance, 3 are RGB."""
     try:
         with _open(source) as image:
-            if min(image.size) >= 2 * MARGIN * size:
+            if fit.coarse and min(image.size) >= 2 * MARGIN * size:
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
             with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
                 flat = _flatten(_upright(image))
                 transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
-                square = fit_square(flat.convert("L" if grey else "RGB"), size)
+                square = fit(flat.convert("L" if grey else "RGB"), size)
             if transform is not None:
                 square = ImageCms.applyTransform(square, transform) or square
             return np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, size, channels)
@@ -90,13 +93,6 @@ def looks_like_image(path: str) -> bool:
             return False
 
 
-def fit_square(image: Image.Image, size: int) -> Image.Image:
-    """Shorter side to ``size``, centre cropped; exactly the pixels themselves where nothing is to be scaled."""
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
-
-
 def scale_arrays(images: Pixels, size: int | None) -> Pixels:
     """Decoded images (n, h, w, c) at another size, by the same rule as files; None leaves them alone."""
     if size is None or images.shape[1:3] == (size, size):
@@ -104,17 +100,17 @@ def scale_arrays(images: Pixels, size: int | None) -> Pixels:
     scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
     for row, image in enumerate(images):
         squeezed = image[..., 0] if image.shape[-1] == 1 else image
-        scaled[row] = np.asarray(fit_square(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+        scaled[row] = np.asarray(COVER(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
     return scaled
 
 
 def decode_stream(
-    items: Iterable[tuple[int, Encoded]], size: int, channels: int
+    items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Fit = COVER
 ) -> Iterator[tuple[int, Pixels | Unreadable]]:
     """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
 
     def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Pixels | Unreadable]]:
-        return [(row, _decode_or_reason(source, size, channels)) for row, source in some]
+        return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in some]
 
     workers = os.cpu_count() or 1
     remaining = iter(items)
@@ -145,9 +141,9 @@ def read_images(
     return images[: len(kept)], kept, skipped
 
 
-def _decode_or_reason(source: Encoded, size: int, channels: int) -> Pixels | Unreadable:
+def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fit) -> Pixels | Unreadable:
     try:
-        return decode(source, size, channels)
+        return decode(source, size, channels, fit)
     except Unreadable as reason:
         return reason
 

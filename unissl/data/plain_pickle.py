@@ -3,7 +3,7 @@
 A pickle is a program. Reading it with :mod:`pickle`, even with a list of allowed names, still runs it: its instructions
 may ask for gigabytes of bookkeeping or bring numpy's objects into states they were not made for. Here the instructions
 that a batch of CIFAR consists of are followed one by one, and what they make is numbers, texts, lists, small tables and
-arrays of bytes. Everything else is refused before it means anything.
+arrays of numbers. Everything else is refused before it means anything.
 """
 
 from __future__ import annotations
@@ -40,28 +40,34 @@ class _Name:
 
 
 class _Array:
-    """An array of bytes in the making: numpy writes an empty one first and its state afterwards."""
+    """An array of numbers in the making: numpy writes an empty one first and its state afterwards."""
 
-    made: npt.NDArray[np.uint8] | None = None
+    made: npt.NDArray[Any] | None = None
 
     def set_state(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
             raise Damaged("an array without its five parts")
         _, shape, dtype, by_columns, content = state
         if not isinstance(dtype, _Dtype):
-            raise Damaged("an array that is not of bytes")
+            raise Damaged("an array that is not of numbers")
         if not isinstance(shape, tuple) or not all(type(side) is int and side >= 0 for side in shape):
             raise Damaged("an array without a shape")
-        if not isinstance(content, bytes) or by_columns or len(shape) > 4 or prod(shape) != len(content):
+        if not isinstance(content, bytes) or by_columns or len(shape) > 4:
+            raise Damaged("an array whose values are not in rows")
+        if prod(shape) * dtype.kind.itemsize != len(content):
             raise Damaged("an array whose values do not fill its shape")
-        self.made = np.frombuffer(content, dtype=np.uint8).reshape(shape)
+        self.made = np.frombuffer(content, dtype=dtype.kind).reshape(shape)
 
 
 class _Dtype:
-    """The type of an array, which can only be that of bytes; its state says nothing more."""
+    """The type of an array, which can only be one of plain numbers; its state says in what order their bytes are."""
+
+    def __init__(self, code: str) -> None:
+        self.kind = np.dtype(f"<{code}")
 
     def set_state(self, state: Any) -> None:
-        pass
+        if not isinstance(state, tuple) or len(state) < 2 or state[1] not in ("<", b"<", "|", b"|"):
+            raise Damaged("an array whose bytes are in another order")
 
 
 _ARRAY = (_Name("numpy.core.multiarray", "_reconstruct"), _Name("numpy._core.multiarray", "_reconstruct"))
@@ -224,17 +230,17 @@ class _Machine:
         arguments, call = self.stack.pop(), self.stack.pop()
         if call in _ARRAY and arguments[0] == _NDARRAY:
             self.stack.append(_Array())
-        elif call == _DTYPE and arguments[0] in ("u1", b"u1"):
-            self.stack.append(_Dtype())
+        elif call == _DTYPE and arguments[0] in _CODES:
+            self.stack.append(_Dtype(_CODES[arguments[0]]))
         elif call == _ENCODE and isinstance(arguments[0], str):
             self.stack.append(arguments[0].encode("latin-1"))
         else:
-            raise Damaged("it calls for something that is not an array of bytes")
+            raise Damaged("it calls for something that is not an array of numbers")
 
     def _build(self, _: Any) -> None:
         state, target = self.stack.pop(), self.stack[-1]
         if not isinstance(target, _Array | _Dtype):
-            raise Damaged("it calls for something that is not an array of bytes")
+            raise Damaged("it calls for something that is not an array of numbers")
         target.set_state(state)
 
 
@@ -248,6 +254,9 @@ def _plain(value: Any) -> Any:
     raise Damaged("it holds something that no batch does")
 
 
+_CODES: dict[Any, str] = {
+    form: code for code in ("u1", "i1", "i2", "i4", "i8", "f4", "f8") for form in (code, code.encode())
+}
 _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _NUMBERS = frozenset({"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"})

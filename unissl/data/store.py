@@ -1,4 +1,5 @@
-"""Fill a cache entry with images: from arrays that are already decoded, or from a stream of encoded ones."""
+"""Fill a cache entry with images: from arrays that are already decoded, whole or in blocks, or from a stream of encoded
+ones."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.cache import RowWriter, save_array
-from unissl.data.decode import Encoded, Unreadable, decode_stream
+from unissl.data.decode import Encoded, Unreadable, decode_stream, scale_arrays
+from unissl.data.fit import COVER, Fit
 from unissl.data.moments import channel_moments
 from unissl.data.progress import Progress
 from unissl.errors import UserError
@@ -26,6 +28,27 @@ def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArra
     return _moments(images)
 
 
+def store_blocks(
+    folder: Path, blocks: Iterable[npt.NDArray[np.uint8]], size: int, labels: npt.NDArray[np.int64]
+) -> None:
+    """Write colour images that come in blocks of any length and any size, as many as there are labels.
+
+    A block is scaled and written in small pieces, so that a view into a large file or array is never copied whole.
+    """
+    written = 0
+    shape = (len(labels), size, size, 3)
+    with RowWriter(folder / "images.npy", shape) as writer, Progress("storing images", len(labels)) as progress:
+        for block in blocks:
+            for start in range(0, len(block), CHUNK):
+                piece = np.ascontiguousarray(block[start : start + CHUNK])
+                writer.write(written, scale_arrays(piece, size))
+                written += len(piece)
+                progress.advance(len(piece))
+    if written != len(labels):
+        raise ValueError(f"{written} images for {len(labels)} labels")
+    save_array(folder / "labels.npy", labels)
+
+
 def store_encoded(
     folder: Path,
     items: Iterable[tuple[int, Encoded]],
@@ -34,6 +57,7 @@ def store_encoded(
     channels: int | None,
     is_needed: Callable[[int], bool],
     name: Callable[[int], str],
+    fit: Fit = COVER,
 ) -> dict[str, Any]:
     """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read.
 
@@ -47,7 +71,7 @@ def store_encoded(
     grey = channels is None
     depth = channels or 3
     with RowWriter(raw, (total, size, size, depth)) as writer, Progress("decoding images", total) as progress:
-        for row, result in decode_stream(items, size, depth):
+        for row, result in decode_stream(items, size, depth, fit):
             if isinstance(result, Unreadable):
                 if is_needed(row):
                     raise UserError(unreadable_message(name(row), str(result)))

@@ -12,11 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from unissl.augment import AugmentConfig
+from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.evaluate.doubt import Doubt
 from unissl.evaluate.manifest import require_manifest
-from unissl.evaluate.predict import Predictions, predict_images
+from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.features import BATCH, BehindFront, Front
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
@@ -45,10 +47,17 @@ class Model:
     """Images that are taken at once, unless the caller says otherwise."""
     doubt: Doubt = field(default_factory=Doubt)
     """Which predictions a person should look at."""
+    crop: int | None = None
+    """Side of the square in the centre of an image that the network is shown, if not all of it."""
 
     def predict(self, images: Any, batch_size: int | None = None) -> Predictions:
         """Class probabilities and outlier scores of uint8 images (n, h, w, channels)."""
-        return predict_images(self.module, images, self.mean, self.std, batch_size=batch_size or self.batch)
+        views = self.views(images)
+        return predict_rows(self.module, views, batch_size=batch_size or self.batch)
+
+    def views(self, images: Any) -> ImageViews:
+        """Images (n, h, w, channels) as the network takes them."""
+        return ImageViews(images, AugmentConfig(crop=self.crop), self.mean, self.std, torch.device("cpu"))
 
 
 class Tempered(nn.Module):
@@ -96,7 +105,7 @@ def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
         front = None
         with torch.device("meta") if parse(manifest["net"]) is None else nullcontext():
             net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone"))
-        shape = (channels, manifest["height"], manifest["width"])
+        shape = (channels, *(manifest.get("crop", manifest[name]) for name in ("height", "width")))
     if set(method_class.taps) - set(net.tap_dims):
         raise UserError(f"The network {manifest['net']} lacks inner maps that {config.name} reads; train again.")
     fit_network(net, method_class)
@@ -159,4 +168,5 @@ def load_model(folder: RunFolder) -> Model:
         tuple(manifest["std"]),
         BATCH if is_frozen(manifest) else Model.batch,
         Doubt.from_manifest(manifest),
+        manifest.get("crop"),
     )

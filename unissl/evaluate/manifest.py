@@ -35,6 +35,7 @@ class Manifest(BaseModel):
     class_names: Annotated[list[str], Field(min_length=2)]
     height: Annotated[int, Field(ge=1, le=4096)]
     width: Annotated[int, Field(ge=1, le=4096)]
+    crop: Annotated[int, Field(ge=1, le=4096)] | None = None
     channels: Annotated[int, Field(ge=1, le=16)]
     mean: list[Finite]
     std: list[Positive]
@@ -49,6 +50,8 @@ class Manifest(BaseModel):
             raise ValueError("labelled_counts is not as long as class_names")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError("mean and std are not one number per channel")
+        if "crop" in self.model_fields_set and (self.crop is None or self.crop > min(self.height, self.width)):
+            raise ValueError("crop is larger than the images")
         if not isinstance(self.method.get("name"), str):
             raise ValueError("the method has no name")
         return self

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
-from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.config import check
 from unissl.data import DataConfig, Dataset
@@ -69,7 +68,7 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
     model = load_model(record.folder)
     fronts = [module for module in model.module.modules() if isinstance(module, BehindFront)]
     outsiders, images = None, dataset.train.images
-    views: Views = ImageViews(images, AugmentConfig(), model.mean, model.std, CPU)
+    views: Views = model.views(images)
     if fronts:
         augment = check(AugmentConfig, record.config.get("augment", {}), where="augment")
         refuse_strange_code(record.summary["net"])

@@ -37,11 +37,15 @@ class SplitConfig(Settings):
     gamma_l: float = Field(default=1.0, ge=1.0, allow_inf_nan=False)
     """Labelled images of the largest class / of the smallest class."""
 
-    labelled_counts: tuple[NonNegativeInt, ...] | None = None
-    """Labelled images of each class, in place of the three settings above."""
+    labelled_share: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """Labelled share of each class's images, rounded to a whole number, in place of the three settings above."""
 
-    profile: Literal["uniform", "long-tailed", "arbitrary", "given"] = "arbitrary"
-    """Class mix of the pool. given takes the table as it is: its rows without a label are the pool."""
+    labelled_counts: tuple[NonNegativeInt, ...] | None = None
+    """Labelled images of each class, in place of the four settings above."""
+
+    profile: Literal["uniform", "long-tailed", "arbitrary", "natural", "given"] = "arbitrary"
+    """Class mix of the pool. natural is the mix of the data: all images that are not labelled are the pool. given takes
+    the table as it is: its rows without a label are the pool."""
 
     max_count: int | None = Field(default=None, ge=1)
     """Unlabelled images of the largest class; by default what the smallest class has left after its labels."""
@@ -85,12 +89,16 @@ class SplitConfig(Settings):
             raise ValueError("unknown_count needs unknown_classes or unknown_data, where unknowns come from")
         if self.labelled_profile == "uniform" and self.gamma_l > 1:
             raise ValueError("gamma_l above 1 needs labelled_profile 'long-tailed' or 'arbitrary'")
-        chosen = (self.counts, self.labelled_counts, self.max_count, self.label_pool or None)
+        chosen = (self.counts, self.labelled_counts, self.labelled_share, self.max_count, self.label_pool or None)
         if self.profile == "given" and any(value is not None for value in chosen):
             raise ValueError(
                 "profile 'given' takes the table as it is, so leave out "
-                "counts, labelled_counts, max_count and label_pool, or choose another profile"
+                "counts, labelled_counts, labelled_share, max_count and label_pool, or choose another profile"
             )
+        if self.profile == "natural" and self.max_count is not None:
+            raise ValueError("profile 'natural' takes all that is not labelled, so leave out max_count")
+        if self.labelled_share is not None and self.labelled_counts is not None:
+            raise ValueError("give either labelled_share or labelled_counts, not both")
         return self
 
 
@@ -119,7 +127,7 @@ def make_split(
         pool = np.concatenate([np.flatnonzero(labels == UNKNOWN), outside])
         return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
-    wanted = _labelled_counts(config, num_classes, seed)
+    wanted = _labelled_counts(config, available, seed)
     _refuse_unlabelled_class(wanted, names)
     _refuse_too_few_labels(available, wanted, names)
     pool_is_unknown = bool((labels == UNKNOWN).any())
@@ -183,10 +191,12 @@ def _draw(
     return chosen, np.concatenate(pool), outside
 
 
-def _labelled_counts(config: SplitConfig, num_classes: int, seed: int) -> list[int]:
+def _labelled_counts(config: SplitConfig, available: Sequence[int], seed: int) -> list[int]:
     if config.labelled_counts is not None:
-        return _one_per_class("labelled_counts", config.labelled_counts, num_classes)
-    return class_counts(config.labelled_profile, num_classes, config.labels_per_class, config.gamma_l, seed)
+        return _one_per_class("labelled_counts", config.labelled_counts, len(available))
+    if config.labelled_share is not None:
+        return [round(config.labelled_share * count) for count in available]
+    return class_counts(config.labelled_profile, len(available), config.labels_per_class, config.gamma_l, seed)
 
 
 def _pool_counts(
@@ -195,6 +205,8 @@ def _pool_counts(
     left = [a - n for a, n in zip(available, labelled, strict=True)]
     if config.counts is not None:
         counts, fix = _one_per_class("counts", config.counts, len(left)), "its entry in counts"
+    elif config.profile == "natural":
+        counts, fix = left, "the number of labels"
     else:
         largest, fix = config.max_count or min(left), "max_count"
         if largest < 1:

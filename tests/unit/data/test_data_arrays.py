@@ -97,7 +97,7 @@ def test_moments_use_evenly_spaced_images_of_a_large_set() -> None:
 def test_unknown_name_suggests() -> None:
     with pytest.raises(UserError, match=r"Unknown data set 'cifar-10'. Did you mean 'cifar10'"):
         load(DataConfig(name="cifar-10"))
-    with pytest.raises(UserError, match="Known: cifar10, cifar100, digits, fashion-mnist, folder, parquet"):
+    with pytest.raises(UserError, match="Known: cifar10, cifar100, digits, fashion-mnist, folder, food101"):
         load(DataConfig(name="zzz"))
 
 
@@ -123,7 +123,8 @@ def test_settings_out_of_range(tree: dict[str, Any]) -> None:
 
 def test_cards_tell_where_to_get_what_is_missing() -> None:
     cards = {card.name: card for card in known()}
-    assert list(cards) == ["digits", "fashion-mnist", "cifar10", "cifar100"]
+    benchmarks = ["cifar10", "cifar100", "svhn", "stl10", "food101", "imagenet127"]
+    assert list(cards) == ["digits", "fashion-mnist", *benchmarks]
     assert cards["digits"].present and not cards["cifar100"].present
     assert (cards["cifar100"].classes, cards["cifar100"].size, cards["cifar100"].channels) == (100, 32, 3)
     assert "cifar-100-python.tar.gz" in cards["cifar100"].where

@@ -9,6 +9,7 @@ import pickle
 import struct
 import tarfile
 import tracemalloc
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,8 +24,8 @@ from readers.run_folder import MANIFEST, lay_run
 from readers.tables import IMAGES, image_column, parquet
 
 from unissl.config import parse_overrides, read_toml
-from unissl.data import DataConfig, from_arrays, load, parquet_file
-from unissl.data.cifar import read_batch
+from unissl.data import DataConfig, from_arrays, load, npz_file, parquet_file, plain_pickle
+from unissl.data.batch_pickle import read_batch
 from unissl.data.decode import Unreadable, decode, looks_like_image
 from unissl.data.idx import read_idx
 from unissl.errors import UserError
@@ -108,13 +109,14 @@ def test_a_tar_archive_that_never_ends(tmp_path: Path) -> None:
     [
         b"\x80\x02}r\xff\xff\xff\x7f.",  # remembers at place 2^31: pickle would set 32 GB aside
         b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"x.",
-        b"\x80\x02" + b"]" * 3_000_000 + b".",
+        b"\x80\x02" + b"]" * 3_000 + b".",
         b"\x80\x02cnumpy\nndarray\nJ\xff\xff\xff\x7f\x85R.",
         b"p99999999999999999999999\n.",
     ],
 )
-def test_a_pickle_that_asks_for_gigabytes(program: bytes) -> None:
-    with little_memory(400):
+def test_a_pickle_that_asks_for_gigabytes(program: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_pickle, "MOST_INSTRUCTIONS", 2_000)
+    with little_memory():
         try:
             assert read_batch(io.BytesIO(program), "batch") == {}
         except UserError as error:
@@ -165,6 +167,17 @@ def test_parquet_pages_that_announce_gigabytes(tmp_path: Path) -> None:
                 load(DataConfig(name="parquet", root=str(write(tmp_path / "x.parquet", bytes(damaged)))))
             except UserError as error:
                 assert "x.parquet" in str(error)
+
+
+def test_an_npz_file_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
+    """Its zip directory, or the header of its array, announces more than there is."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (2**40, 3072)})
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data.npy", head.getvalue() + bytes(32 << 20))
+    assert (tmp_path / "x.npz").stat().st_size < 100_000
+    with little_memory(8), pytest.raises(npz_file.Damaged, match="bytes in a file of"):
+        npz_file.read_array(tmp_path / "x.npz", "data")
 
 
 def test_a_split_of_a_quintillion_classes(tmp_path: Path) -> None:

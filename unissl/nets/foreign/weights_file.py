@@ -75,10 +75,10 @@ def _image_settings(architecture: str, file: Path, channels: int) -> dict[str, A
     conventional = ((MEAN,) * 3, (STD,) * 3) if architecture in SCALES else (IMAGENET_MEAN, IMAGENET_STD)
     try:
         manifest = parse_json(read_text(file.parent / "manifest.json"))
-        mean, std, size = list(manifest["mean"]), list(manifest["std"]), manifest["height"]
+        mean, std, size = list(manifest["mean"]), list(manifest["std"]), manifest.get("crop", manifest["height"])
         numbers = all(type(number) in (int, float) and abs(number) < 1e6 for number in [*mean, *std])
         if numbers and len(mean) == len(std) == channels and min(std) > 1e-6 and size in range(1, 4097):
             return {"mean": mean, "std": std, "size": size}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return {"mean": list(conventional[0][:channels]), "std": list(conventional[1][:channels]), "size": None}

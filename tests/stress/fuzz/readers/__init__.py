@@ -13,6 +13,10 @@ MODULES = {
         "pickle", "cifar-batch", "cifar-names", "cifar-archive", "idx-images", "idx-images-gz", "idx-labels-gz",
         "cache-npy", "cache-manifest",
     ),
+    "published": (
+        "svhn-mat", "stl10-images", "stl10-labels", "food101-list", "food101-classes", "imagenet-npz",
+        "imagenet-pickle", "imagenet-groups", "imagenet-wnids",
+    ),
     "tables": ("parquet-file", "parquet-folder", "labels-csv", "labels-tsv", "image-folder"),
     "images": (
         "image-png", "image-jpeg", "image-gif", "image-bmp", "image-tiff", "image-webp", "image-ppm", "image-jpeg2000",
