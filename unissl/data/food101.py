@@ -75,7 +75,7 @@ def _part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> I
 
 def _is_plain(name: str) -> bool:
     """Whether a name stands for something in the very folder: not above it, nor in one below."""
-    return name.isprintable() and name not in ("", ".", "..") and not {"/", "\\"} & set(name)
+    return name.isprintable() and len(name) < 256 and name not in ("", ".", "..") and not {"/", "\\"} & set(name)
 
 
 def _lines(path: Path) -> list[str]:

@@ -11,7 +11,7 @@ from unissl.nets.resnet import LAYOUTS, ResNet
 from unissl.nets.small import SmallNet
 from unissl.nets.wrn import WideResNet
 
-DEEPEST, WIDEST = 1000, 64
+DEEPEST, WIDEST = 400, 64
 """Of wide residual networks, far beyond any that was ever trained."""
 
 
