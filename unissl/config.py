@@ -17,10 +17,16 @@ from typing import Any, TypeVar, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from unissl.errors import UserError, did_you_mean
+from unissl.errors import UserError, did_you_mean, shortened
+from unissl.reading import Malformed, read_text, refuse_depth
 
 Tree = dict[str, Any]
 S = TypeVar("S", bound="Settings")
+
+DEEPEST_KEY = 8
+"""Dots in the name of a setting; what has more is no setting."""
+MOST_TOML = 1 << 20
+"""Bytes of a config file; a complete one has three thousand."""
 
 
 class Settings(BaseModel):
@@ -40,16 +46,23 @@ def check(model: type[S], tree: Mapping[str, Any], where: str = "") -> S:
 def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
-    key = ".".join(([where] if where else []) + path)
+    key = shortened(".".join(([where] if where else []) + path))
     if first["type"] == "extra_forbidden":
         parent = _model_at(model, path[:-1])
         known = list(parent.model_fields) if parent else []
         return f"Unknown setting '{key}'.{did_you_mean(path[-1], known)}"
-    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    message = shortened(first["msg"].removeprefix("Value error, ").rstrip("."), 500)
     given = first.get("input")
     if isinstance(given, str | int | float | bool):
-        message += f" (given: {given!r})"
+        message += f" (given: {_given(given)})"
     return f"Setting '{key}': {message}." if path else f"{message}."
+
+
+def _given(value: str | int | float | bool) -> str:
+    try:
+        return shortened(repr(value))
+    except ValueError:  # more digits than Python writes out
+        return "a number of thousands of digits"
 
 
 def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
@@ -82,13 +95,15 @@ def parse_overrides(assignments: Iterable[str]) -> Tree:
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set takes key=value, for example method.steps=3, not {assignment!r}.")
+            raise UserError(f"--set takes key=value, for example method.steps=3, not {shortened(repr(assignment))}.")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
+            value = _parse(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text.strip()
+        except Malformed as error:
+            raise UserError(f"--set {shortened(key)} has a value that is {error}; give a plain one.") from None
         leaf: Any = value
-        for part in reversed(key.strip().split(".")):
+        for part in reversed(key.strip().split(".", DEEPEST_KEY)):
             leaf = {part: leaf}
         tree = merge(tree, leaf)
     return tree
@@ -97,13 +112,29 @@ def parse_overrides(assignments: Iterable[str]) -> Tree:
 def read_toml(path: Path) -> Tree:
     """A TOML file as a nested dictionary."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parse(read_text(path, MOST_TOML))
     except FileNotFoundError:
         raise UserError(f"There is no config file {path}; check the path given with --config.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give --config a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML ({error}); correct that line.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give --config another file.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid TOML ({shortened(str(error))}); correct that line.") from None
+
+
+def _parse(text: str) -> Tree:
+    """``TOMLDecodeError`` for what is no TOML, ``Malformed`` for what no settings can be."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise Malformed("nested too deep") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise Malformed(str(error)) from None
+    refuse_depth(tree)
+    return tree
 
 
 def to_tree(settings: Settings) -> Tree:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.stats import binomtest
 from unissl.assembly import assemble_on, averaged_predictions, prefetches, take_up
 from unissl.batches import Batches
 from unissl.distributed.agreement import from_first
+from unissl.errors import UserError
 from unissl.evaluate.metrics import score
 from unissl.record import RunFolder, read_json, write_json
 from unissl.run_config import RunConfig, identity
@@ -86,12 +88,24 @@ def cross_validate(
     }
 
 
+def is_class(value: object, num_classes: int) -> bool:
+    return type(value) is int and 0 <= value < num_classes
+
+
+def _stored(done: Path, count: int, num_classes: int) -> list[int]:
+    """Classes that a finished refit has left."""
+    said = read_json(done)
+    if not isinstance(said, list) or len(said) != count or not all(is_class(c, num_classes) for c in said):
+        raise UserError(f"{done} is not what a refit leaves; delete it to repeat the refit.")
+    return said
+
+
 def _refit(
     config: RunConfig, folder: RunFolder, split: Split, held: Positions, number: int, batches: Batches, quiet: bool
 ) -> Positions:
     """The classes that a training without the labels at ``held`` gives to their images."""
     done = folder.path / "folds" / f"{number}.json"
-    before = from_first(lambda: read_json(done) if done.exists() else None)
+    before = from_first(lambda: _stored(done, len(held), split.num_classes) if done.exists() else None)
     if before is not None:
         return np.array(before, dtype=np.int64)
     place = RunFolder(folder.path / "folds" / str(number))

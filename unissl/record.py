@@ -33,6 +33,7 @@ from torch import Tensor
 
 from unissl.distributed.group import current
 from unissl.errors import UserError
+from unissl.reading import parse_json, read_text
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
 """Fields that differ between two runs of the same configuration."""
@@ -106,10 +107,12 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(read_text(path))
     except FileNotFoundError:
         raise UserError(f"{path} is missing; is {path.parent} the folder of a finished run?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the run folder.") from None
+    except ValueError:
         raise UserError(f"{path} is not valid JSON; the run folder is damaged, train again.") from None
 
 
@@ -182,7 +185,13 @@ class RunFolder:
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        try:
+            lines = [parse_json(line) for line in read_text(self.metrics).split("\n") if line]
+        except (ValueError, OSError):
+            raise UserError(f"{self.metrics} is not what a run writes; restore it or train again.") from None
+        if not all(isinstance(line, dict) for line in lines):
+            raise UserError(f"{self.metrics} has lines that are no entries; restore it or train again.")
+        return lines
 
 
 def _visible(folder: Path) -> Iterator[Path]:

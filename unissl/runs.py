@@ -27,6 +27,7 @@ from unissl.material import front, views_of_test
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
 from unissl.record import RunFolder, read_json, write_text
+from unissl.report.stored import Summary, require
 from unissl.results import write_results
 from unissl.run_config import RunConfig, config_facts, fit_to_data, identity, stored_config
 from unissl.run_lock import sole_user
@@ -113,7 +114,7 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
     """Continue the run in ``out`` bit for bit. ``said`` are settings given again, which must not differ."""
     folder = RunFolder(out)
     config = from_first(lambda: stored_config(folder, said or {}))
-    summary = from_first(lambda: read_json(folder.summary) if folder.finished else None)
+    summary = from_first(lambda: stored_summary(folder) if folder.finished else None)
     if summary is not None:
         return Run(folder, config, summary)
     with sole_user(folder), memory_errors(config.batch):
@@ -124,6 +125,11 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
         state, batches = assemble(config, dataset, split, device)
         take_up(folder, state, identity(config), config.machine.threads)
         return carry_out(config, folder, dataset, split, state, batches, quiet)
+
+
+def stored_summary(folder: RunFolder) -> dict[str, Any]:
+    summary: dict[str, Any] = require(Summary, read_json(folder.summary), folder.summary)
+    return summary
 
 
 def compare_data(folder: RunFolder, split: Split, dataset: Dataset) -> None:

@@ -37,9 +37,9 @@ def export(run: Path, /, *, onnx: bool = False, out: Path | None = None) -> None
     if not onnx:
         raise UserError("Name the form to export to; there is one, --onnx.")
     prepare_process()
-    from unissl.evaluate.inference import load_model
+    from unissl.evaluate.inference import load_model, read_manifest
     from unissl.export import export_onnx, require_packages, sidecar
-    from unissl.record import RunFolder, read_json
+    from unissl.record import RunFolder
 
     folder = RunFolder(run)
     model = load_model(folder)
@@ -49,7 +49,7 @@ def export(run: Path, /, *, onnx: bool = False, out: Path | None = None) -> None
             raise UserError(f"{file} exists already; choose another --out.")
     require_packages()
     images, kind = images_to_compare(folder, model)
-    difference = export_onnx(model, read_json(folder.manifest), target, images)
+    difference = export_onnx(model, read_manifest(folder), target, images)
     megabytes = target.stat().st_size / 1e6
     print(f"{target} ({megabytes:.1f} MB): within {difference:.0e} of torch on {len(images)} {kind}")
     print(f"how to feed it: {sidecar(target)}")

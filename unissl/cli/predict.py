@@ -54,7 +54,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     if out is None:
         print_predictions(model, files)
         return
-    with Draft(out, folder, files, torch.get_num_threads()) as draft:
+    with Draft(out, folder, files, torch.get_num_threads(), len(model.class_names)) as draft:
         torch.set_num_threads(draft.threads)
         try:
             fill(draft, model, files)

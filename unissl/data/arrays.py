@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import DataConfig, Dataset, choose_holdout, require_two_classes
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
 from unissl.data.decode import scale_arrays
 from unissl.data.moments import channel_moments
 from unissl.errors import UserError
@@ -49,7 +49,7 @@ def from_arrays(
     """
     pixels, classes = checked_images(images, "images"), _checked_labels(labels, "labels")
     if class_names is None:
-        class_names = [str(c) for c in range(int(classes.max(initial=UNKNOWN)) + 1)]
+        class_names = numbered_classes(classes, "the label array")
     names = tuple(class_names)
     require_two_classes(names, "the label array")
     train = _table(pixels, classes, names, "images")

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 
 from unissl.errors import UserError
+from unissl.reading import parse_json, read_text
 
 FORMAT = 2
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
@@ -38,6 +39,9 @@ DRAFT_DAYS = 7
 """How long such a folder is kept for its builder to come back."""
 FEW_SOURCES = 16
 """Up to this many source files are hashed whole into the manifest; a folder of photos is not."""
+
+SMALL_FILE = 16 << 20
+"""Up to this many bytes a file of an entry is hashed whenever it is opened."""
 
 Array = npt.NDArray[Any]
 Build = Callable[[Path], Mapping[str, Any]]
@@ -104,9 +108,10 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
         files = {}
         for path in sorted(path for path in temporary.iterdir() if not path.name.startswith(".")):
             _flush(path)
-            files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path), "front": _front(path)}
         manifest = temporary / "manifest.json"
-        manifest.write_text(json.dumps({"format": FORMAT, **about, "files": files, "meta": meta}), encoding="utf-8")
+        facts = json.loads(json.dumps({"format": FORMAT, **about, "files": files, "meta": meta}))
+        manifest.write_text(json.dumps({**facts, "digest": _digest(facts)}), encoding="utf-8")
         _flush(manifest)
         for own in temporary.glob(".*"):
             own.unlink()
@@ -122,12 +127,18 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
 
 
 def _open(folder: Path) -> Entry | None:
-    """The entry in ``folder`` if its files are those of its manifest; sizes are compared, nothing is hashed."""
+    """The entry in ``folder`` if its files are those of its manifest. Large ones are hashed at their front only: a
+    flipped bit among pixels is a pixel, one among labels or rows is not."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = parse_json(read_text(folder / "manifest.json"))
+        if manifest.pop("digest") != _digest(manifest):
+            return None
         arrays, hashes = {}, {}
         for name, facts in manifest["files"].items():
-            if (folder / name).stat().st_size != facts["bytes"]:
+            size = (folder / name).stat().st_size
+            if size != facts["bytes"] or _front(folder / name) != facts["front"]:
+                return None
+            if size <= SMALL_FILE and _sha256(folder / name) != facts["sha256"]:
                 return None
             stem = name.removesuffix(".npy")
             arrays[stem] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
@@ -208,6 +219,16 @@ def _age_in_days(path: Path) -> float:
 def _sha256(path: str | Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _front(path: Path) -> str:
+    """Hash of the part of an array's file that says its type and shape."""
+    with path.open("rb") as file:
+        return hashlib.sha256(file.read(128)).hexdigest()
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.batch_pickle import read_batch
+from unissl.data.batch_pickle import read_batch, values
 from unissl.data.cache import cached
 from unissl.data.dataset import DataConfig, Dataset, data_folder
 from unissl.data.decode import scale_arrays
 from unissl.data.parquet import find_parquet, load_parquet
 from unissl.data.published import refuse_altered
 from unissl.data.store import store_arrays
+from unissl.data.tar_stream import members
 from unissl.errors import UserError
 from unissl.types import ImageTable
 
@@ -122,7 +123,7 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
         refuse_altered(place)
         contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
         names = _field(contents[release.meta], release.names_key, place, release.meta)
-        class_names = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        class_names = _class_names(names, release, place)
         parts = [_images_and_labels(contents[b], release, len(class_names), place, b) for b in batches]
         images = np.concatenate([images for images, _ in parts])
         labels = np.concatenate([labels for _, labels in parts])
@@ -134,21 +135,40 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
     return ImageTable(entry.arrays["images"], labels, names, content=entry.hashes["images"])
 
 
+def _class_names(names: Any, release: Release, place: Path) -> list[str]:
+    """As many different names as the release has classes."""
+    texts = []
+    if isinstance(names, list):
+        texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names]
+    if len(texts) != release.classes or len(set(texts)) != release.classes or not all(t.isprintable() for t in texts):
+        raise UserError(
+            f"{release.meta} in {place} does not name {release.classes} classes; get {release.archive} anew."
+        )
+    return texts
+
+
 def _images_and_labels(
     batch: Any, release: Release, num_classes: int, place: Path, name: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Rows of 3072 bytes (all red values, all green, all blue) as (n, 32, 32, 3), with their labels."""
     data = _field(batch, b"data", place, name)
-    labels = np.asarray(_field(batch, release.label_key, place, name))
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+    labels = _field(batch, release.label_key, place, name)
+    if (
+        not isinstance(data, np.ndarray)
+        or data.dtype != np.uint8
+        or data.ndim != 2
+        or data.shape[1] != 3072
+        or len(data) == 0
+    ):
         raise UserError(f"The batch {name} in {place} does not hold 32 x 32 RGB images; get {release.archive} anew.")
-    if labels.shape != (len(data),) or labels.dtype.kind != "i":
+    if not isinstance(labels, list) or len(labels) != len(data):
+        found = len(labels) if isinstance(labels, list) else "no"
         raise UserError(
-            f"The batch {name} in {place} has {len(data)} images and {labels.size} labels; get {release.archive} anew."
+            f"The batch {name} in {place} has {len(data)} images and {found} labels; get {release.archive} anew."
         )
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+    if not all(type(label) is int and 0 <= label < num_classes for label in labels):
         raise UserError(f"The batch {name} in {place} has labels outside 0 to {num_classes - 1}; get it anew.")
-    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64)
+    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
 
 
 def _field(batch: Any, key: bytes, place: Path, name: str) -> Any:
@@ -168,13 +188,13 @@ def _read_folder(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
 def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
     """The named members, read in the order in which they stand and without unpacking anything to disk."""
     contents = {}
+    with place.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    opener = gzip.open if zipped else open
     try:
-        with tarfile.open(place) as archive:
-            for member in archive:
-                name = Path(member.name).name
-                file = archive.extractfile(member) if member.isfile() and name in names else None
-                if file is not None:
-                    contents[name] = read_batch(file, f"{name} in {place}")
+        with opener(place, "rb") as stream:
+            for name, content in members(stream, names):
+                contents[name] = values(content, f"{name} in {place}")
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{place} is not an intact tar.gz archive; get it anew.") from None
     missing = [name for name in names if name not in contents]

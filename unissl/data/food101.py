@@ -19,7 +19,8 @@ from unissl.data.fit import Fit
 from unissl.data.places import Place
 from unissl.data.published import announce_part
 from unissl.data.store import store_encoded
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
+from unissl.reading import read_text
 from unissl.types import ImageTable
 
 PLACE = Place(
@@ -42,6 +43,8 @@ def load_food101(config: DataConfig) -> Dataset:
     stored = math.floor(crop / CROP_RATIO)
     class_names = tuple(_lines(folder / "meta" / "classes.txt"))
     require_two_classes(class_names, str(folder / "meta" / "classes.txt"))
+    if len(set(class_names)) < len(class_names) or not all(_is_plain(name) for name in class_names):
+        raise UserError(f"{folder / 'meta' / 'classes.txt'} has names that are no folders; get food-101.tar.gz anew.")
     train, test = (_part(folder, part, class_names, stored) for part in ("train", "test"))
     return Dataset("food101", train, test, MEAN, STD, flip=True, crop=crop)
 
@@ -56,9 +59,9 @@ def _part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> I
         names = _lines(list_file)
         number = {name: c for c, name in enumerate(class_names)}
         for line, name in enumerate(names, 1):
-            if name.partition("/")[0] not in number:
+            if name.partition("/")[0] not in number or not _is_plain(name.partition("/")[2]):
                 raise UserError(
-                    f"Line {line} of {list_file} names {name!r}, of no class in classes.txt; get both anew."
+                    f"Line {line} of {list_file} names {shortened(name)!r}, of no class in classes.txt; get both anew."
                 )
         announce_part("food101", f"images in {part}.txt", len(names), IMAGES[part])
         save_array(target / "labels.npy", np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64))
@@ -70,10 +73,15 @@ def _part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> I
     return ImageTable(entry.arrays["images"], np.asarray(entry.arrays["labels"]), class_names)
 
 
+def _is_plain(name: str) -> bool:
+    """Whether a name stands for something in the very folder: not above it, nor in one below."""
+    return name.isprintable() and len(name) < 256 and name not in ("", ".", "..") and not {"/", "\\"} & set(name)
+
+
 def _lines(path: Path) -> list[str]:
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError):
+        lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    except (OSError, ValueError):
         raise UserError(f"{path} cannot be read as a list of names; get food-101.tar.gz anew.") from None
     if not lines:
         raise UserError(f"{path} is empty; get food-101.tar.gz anew.")

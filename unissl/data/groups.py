@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
+from unissl.reading import read_text
 
 BETWEEN = re.compile(r"\s*[,;\t]\s*|\s+")
 EXAMPLE = "a line is a class and its group, for example: n01440764 fish"
@@ -17,10 +18,10 @@ EXAMPLE = "a line is a class and its group, for example: n01440764 fish"
 def read_groups(path: Path) -> dict[str, str]:
     """Class -> group."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path).removeprefix("\ufeff")
     except OSError as error:
         raise UserError(f"The group file {path} cannot be read ({error.strerror}); check the path.") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise UserError(f"The group file {path} is no UTF-8 text; {EXAMPLE}.") from None
     groups: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -28,11 +29,11 @@ def read_groups(path: Path) -> dict[str, str]:
             continue
         name, *rest = BETWEEN.split(line.strip(), maxsplit=1)
         if not rest or not rest[0]:
-            raise UserError(f"Line {number} of the group file {path} has one word ({name!r}); {EXAMPLE}.")
+            raise UserError(f"Line {number} of the group file {path} has one word ({shortened(name)!r}); {EXAMPLE}.")
         if groups.setdefault(name, rest[0]) != rest[0]:
             raise UserError(
-                f"Line {number} of the group file {path} puts {name} into {rest[0]!r}, and an earlier one into"
-                f" {groups[name]!r}; correct one of them."
+                f"Line {number} of the group file {path} puts {shortened(name)} into {shortened(rest[0])!r}, and an"
+                f" earlier one into {shortened(groups[name])!r}; correct one of them."
             )
     if not groups:
         raise UserError(f"The group file {path} is empty; {EXAMPLE}.")
@@ -46,5 +47,5 @@ def group_of(name: str, groups: Mapping[str, str], wnids: Mapping[str, str], pat
         hint = ""
         if name.isdecimal() and not wnids:
             hint = ", or put map_clsloc.txt, which says what wnid a number is, beside the arrays"
-        raise UserError(f"The group file {path} has no group for the class {name}; add a line for it{hint}.")
+        raise UserError(f"The group file {path} has no group for the class {shortened(name)}; add a line for it{hint}.")
     return found

@@ -21,12 +21,15 @@ from unissl.data.dataset import DataConfig, Dataset, data_folder
 from unissl.data.decode import scale_arrays
 from unissl.data.store import store_arrays
 from unissl.errors import UserError
+from unissl.reading import read_at_most
 from unissl.types import ImageTable
 
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
 )  # fmt: skip
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+MOST_VALUES = 256 << 20
+"""Five times the training images; a gzip file of a few kilobytes could announce, and hold, far more."""
 WHERE = (
     "Install the Debian package dataset-fashion-mnist, or put the four idx .gz files of"
     " https://github.com/zalandoresearch/fashion-mnist into $UNISSL_DATA/fashion-mnist or a folder named with --root."
@@ -41,6 +44,8 @@ def load_fashion_mnist(config: DataConfig) -> Dataset:
         raise UserError(f"Fashion-MNIST was not found{looked}. {WHERE}")
     train, meta = _part(folder, "train", config.size)
     test, _ = _part(folder, "t10k", config.size)
+    if train.images.shape[1:] != test.images.shape[1:]:
+        raise UserError(f"The training and the test images in {folder} differ in size; get the files anew.")
     return Dataset("fashion-mnist", train, test, tuple(meta["mean"]), tuple(meta["std"]), flip=True)
 
 
@@ -70,6 +75,8 @@ def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
             raise UserError(
                 f"{image_file} holds {len(images)} images and {label_file} {len(labels)} labels; get both anew."
             )
+        if 0 in images.shape:
+            raise UserError(f"{image_file} holds no pixels; get the file anew.")
         if len(labels) == 0 or labels.max() >= len(CLASS_NAMES):
             raise UserError(f"{label_file} does not hold Fashion-MNIST labels (0 to 9); get the file anew.")
         return store_arrays(target, scale_arrays(images[..., None], size), labels.astype(np.int64))
@@ -91,11 +98,13 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
             if len(header) < 4 + 4 * dimensions:
                 raise UserError(f"{path} ends within its header; get the file anew.")
             shape = struct.unpack(f">{dimensions}I", header[4:])
-            content = file.read()
+            announced = math.prod(shape)
+            if announced > MOST_VALUES:
+                raise UserError(f"{path} announces {announced} values, more than Fashion-MNIST has; get the file anew.")
+            content = read_at_most(file, announced + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is a damaged gzip file ({error}); get the file anew.") from None
-    if len(content) != math.prod(shape):
-        raise UserError(
-            f"{path} announces {math.prod(shape)} values and holds {len(content)}; get the file anew, it is damaged."
-        )
+    if len(content) != announced:
+        held = "more" if len(content) > announced else len(content)
+        raise UserError(f"{path} announces {announced} values and holds {held}; get the file anew, it is damaged.")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

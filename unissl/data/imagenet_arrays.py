@@ -17,9 +17,11 @@ import numpy.typing as npt
 
 from unissl.data.batch_pickle import read_batch
 from unissl.data.cache import Entry, cached
+from unissl.data.npz_file import Damaged, read_array
 from unissl.data.published import announce_part
 from unissl.data.store import store_blocks
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
+from unissl.reading import read_text
 
 
 def array_part(folder: Path, part: str, published: int, size: int) -> Entry:
@@ -44,10 +46,16 @@ def read_wnids(folder: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     wnids = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    try:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({shortened(str(error))}); get it anew.") from None
+    for line in text.splitlines():
         fields = line.split()
         if len(fields) < 2 or not re.fullmatch(r"n\d{8}", fields[0]) or not fields[1].isdecimal():
-            raise UserError(f"{path} has the line {line!r}; each must be a wnid, its number and a name; get it anew.")
+            raise UserError(
+                f"{path} has the line {shortened(line)!r}; each must be a wnid, its number and a name; get it anew."
+            )
         wnids[fields[1]] = fields[0]
     return wnids
 
@@ -66,7 +74,12 @@ def _batches(folder: Path, part: str) -> list[Path]:
 
 def _labels(path: Path) -> npt.NDArray[np.int64]:
     labels = _field(path, "labels")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0 or labels.min() < 0:
+    if (
+        labels.ndim != 1
+        or labels.dtype.kind not in "iu"
+        or len(labels) == 0
+        or not 0 <= labels.min() <= labels.max() < 2**31
+    ):
         raise UserError(f"{path} has labels that are not numbers from 1; get the file anew.")
     return labels.astype(np.int64)
 
@@ -85,13 +98,16 @@ def _images(path: Path, count: int) -> npt.NDArray[np.uint8]:
 def _field(path: Path, key: str) -> npt.NDArray[Any]:
     if path.suffix == ".npz":
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-                return np.asarray(content[key])
-        except Exception as error:  # a damaged zip raises nearly every type there is
-            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise UserError(f"{path} cannot be read ({reason}); get the file anew.") from None
+            return read_array(path, key)
+        except Damaged as error:
+            raise UserError(f"{path} cannot be read ({shortened(str(error))}); get the file anew.") from None
     with path.open("rb") as file:
         batch = read_batch(file, str(path))
     if not isinstance(batch, dict) or not {key, key.encode()} & batch.keys():
         raise UserError(f"{path} has no field {key!r}, so it is no official batch; get the file anew.")
-    return np.asarray(batch[key] if key in batch else batch[key.encode()])
+    found = batch[key] if key in batch else batch[key.encode()]
+    if isinstance(found, list) and all(type(number) is int and 0 <= number < 2**31 for number in found):
+        return np.array(found, dtype=np.int64)
+    if not isinstance(found, np.ndarray):
+        raise UserError(f"{path} has {key!r} that are no numbers; get the file anew.")
+    return found

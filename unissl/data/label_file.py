@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 
 FILE_COLUMNS = (
     "file", "file_name", "filename", "file_path", "filepath", "path", "image_path", "image_file", "image_name",
@@ -50,7 +50,7 @@ def read_label_file(path: Path, root: Path, images: Sequence[str]) -> dict[str, 
         file = finder.find(line.cells[file_column], line.number)
         label = None if line.cells[label_column] in NO_LABEL else line.cells[label_column]
         if named.setdefault(file, label) != label:
-            both = " and ".join("none" if one is None else repr(one) for one in (named[file], label))
+            both = " and ".join("none" if one is None else repr(shortened(one)) for one in (named[file], label))
             raise UserError(f"{path} gives {_shown(file)} two labels, {both}; keep one of them.")
     return named
 
@@ -109,7 +109,7 @@ def _columns(path: Path, lines: list[_Line], finder: _Finder) -> tuple[int, int,
         return (1, 0, False) if files[1] > files[0] else (0, 1, False)
     raise UserError(
         f"{path} needs a header line with the columns file and label, separated by , ; or tab"
-        f" (found: {', '.join(first)})."
+        f" (found: {shortened(', '.join(first))})."
     )
 
 
@@ -123,7 +123,7 @@ class _Finder:
         return any(os.path.isfile(place) for place in self._places(cell)) or bool(self._alike(cell))
 
     def find(self, cell: str, number: int) -> str:
-        where = f"Line {number} of {self.path} names {cell!r}"
+        where = f"Line {number} of {self.path} names {shortened(cell)!r}"
         outside = False
         for place in self._places(cell):
             if os.path.isfile(place):

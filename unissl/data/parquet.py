@@ -6,9 +6,7 @@ their names stand in the schema's metadata under ``huggingface``, as info.featur
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.cache import Entry, cached, save_array
-from unissl.data.dataset import DataConfig, Dataset, choose_holdout, require_two_classes
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout, is_name, numbered_classes, require_two_classes
 from unissl.data.decode import Unreadable, image_size
+from unissl.data.parquet_file import intact, open_parquet, read_columns
 from unissl.data.store import store_encoded
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
+from unissl.reading import parse_json
 from unissl.types import UNKNOWN, ImageTable
 
 IMAGE_COLUMNS = ("image", "img")
@@ -161,8 +161,7 @@ def _checked_classes(part: _Part, columns: Sequence[_Columns], labels: npt.NDArr
     where = str(part.files[0])
     if len(labels) == 0:
         raise UserError(f"{where} holds no rows; name a file with images.")
-    numbers = tuple(str(c) for c in range(int(labels.max()) + 1))
-    class_names = part.test_classes or columns[0].class_names or numbers
+    class_names = part.test_classes or columns[0].class_names or numbered_classes(labels, where)
     for column in columns:
         if column.class_names not in (None, class_names):
             raise UserError(f"{column.path} has other class names than the rest of the data; name files of one set.")
@@ -187,51 +186,53 @@ class _Columns:
     @classmethod
     def of(cls, path: Path) -> _Columns:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        with _intact(path):
-            file = pq.ParquetFile(path)
+        file = open_parquet(path)
         schema = file.schema_arrow
         image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
         label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
         if image is None or label is None:
-            raise UserError(f"{path} has the columns {', '.join(schema.names)}; it needs an image and a label column.")
+            raise UserError(
+                f"{path} has the columns {shortened(', '.join(schema.names))}; it needs an image and a label column."
+            )
         kind = schema.field(image).type
-        if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
-            raise UserError(f"Column {image!r} of {path} is {kind}; it must be a struct with the image's bytes.")
+        inner = kind.field("bytes").type if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 else None
+        if inner is None or not (pa.types.is_binary(inner) or pa.types.is_large_binary(inner)):
+            what = shortened(str(kind))
+            raise UserError(f"Column {image!r} of {path} is {what}; it must be a struct with the image's bytes.")
         if not pa.types.is_integer(schema.field(label).type):
-            raise UserError(f"Column {label!r} of {path} is {schema.field(label).type}; it must hold whole numbers.")
+            raise UserError(
+                f"Column {label!r} of {path} is {shortened(str(schema.field(label).type))}; it must hold whole numbers."
+            )
         return cls(path, file, image, label, _class_names(schema.metadata or {}, label))
 
     def labels(self) -> npt.NDArray[np.int64]:
-        with _intact(self.path):
-            column = self.file.read(columns=[self.label]).column(self.label)
-        return np.asarray(column.fill_null(UNKNOWN).to_numpy(), dtype=np.int64)
+        column = read_columns(self.path, self.file, [self.label]).column(self.label)
+        with intact(self.path):
+            numbers = column.cast("int64").fill_null(UNKNOWN).to_numpy()
+        return np.asarray(numbers, dtype=np.int64)
 
     def images(self) -> Iterator[bytes]:
         """The bytes of each image in turn; a row without any yields none, which no decoder takes for an image."""
-        with _intact(self.path):
-            for batch in self.file.iter_batches(batch_size=READ_ROWS, columns=[f"{self.image}.bytes"]):
+        read = 0
+        with intact(self.path):
+            batches = self.file.iter_batches(batch_size=READ_ROWS, columns=[f"{self.image}.bytes"], use_threads=False)
+            for batch in batches:
+                batch.validate(full=True)
                 for value in batch.column(0).field("bytes"):
+                    read += 1
                     yield value.as_py() or b""
-
-
-@contextmanager
-def _intact(path: Path) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"{path} is not an intact parquet file ({reason}); get it anew.") from None
+        if read != self.file.metadata.num_rows:
+            raise UserError(f"{self.path} does not hold the rows it announces; get it anew.")
 
 
 def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | None:
     """Names from the Hugging Face metadata, where there are any."""
     try:
-        names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
+        names = parse_json(metadata[b"huggingface"])["info"]["features"][label]["names"]
     except (KeyError, TypeError, ValueError):
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str | int) and is_name(str(name)) for name in names):
         return None
     return tuple(str(name) for name in names)
 

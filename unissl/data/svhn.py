@@ -21,7 +21,7 @@ from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.places import Place
 from unissl.data.published import announce_part, refuse_altered
 from unissl.data.store import store_blocks
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 
 TRAIN = ("train_32x32.mat", "extra_32x32.mat")
@@ -37,6 +37,9 @@ PLACE = Place(
 CLASS_NAMES = tuple(str(digit) for digit in range(10))
 SIDE = 32
 IMAGES = {TRAIN: 604_388, TEST: 26_032}
+MOST_IMAGES = 600_000
+"""Of one file; extra has 531,131."""
+NUMBERS = {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "single", "double"}
 MEAN, STD = (0.4380, 0.4440, 0.4730), (0.1751, 0.1771, 0.1744)
 
 
@@ -56,7 +59,7 @@ def _part(folder: Path, names: tuple[str, ...], size: int) -> ImageTable:
         counts = [_count_images(path) for path in paths]
         labels = np.concatenate([_read_labels(path, count) for path, count in zip(paths, counts, strict=True)])
         announce_part("svhn", "images in " + " and ".join(names), len(labels), IMAGES[names])
-        store_blocks(target, _images(paths), size, labels)
+        store_blocks(target, _images(paths, counts), size, labels)
         return {}
 
     entry = cached("svhn", paths, {"size": size}, build)
@@ -76,35 +79,42 @@ def _count_images(path: Path) -> int:
         raise UserError(f"{path} does not hold 32 x 32 colour images X; get the file anew.")
     if "y" not in found:  # images come first
         raise UserError(f"{path} has images and no labels y, so it was probably cut off; get the file anew.")
+    if shape[3] > MOST_IMAGES or found["y"][1] not in NUMBERS:
+        raise UserError(f"{path} announces {shape[3]} images and labels of type {found['y'][1]}; get the file anew.")
     if found["y"][0] != (shape[3], 1):
         raise UserError(f"{path} has {shape[3]} images and labels of shape {found['y'][0]}; get the file anew.")
     return int(shape[3])
 
 
 def _read_labels(path: Path, count: int) -> npt.NDArray[np.int64]:
-    labels = _load(path, "y").reshape(count).astype(np.int64)
+    labels = _load(path, "y", (count, 1)).reshape(count).astype(np.int64)
     if not ((labels >= 1) & (labels <= 10)).all():
         raise UserError(f"{path} has labels outside 1 to 10; get the file anew.")
     return labels % 10
 
 
-def _images(paths: list[Path]) -> Iterator[npt.NDArray[np.uint8]]:
+def _images(paths: list[Path], counts: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
     """The images of one file after the other, (n, 32, 32, 3); nothing of the last one is kept for the next."""
-    for path in paths:
-        yield np.moveaxis(_load(path, "X"), 3, 0)
+    for path, count in zip(paths, counts, strict=True):
+        pixels = _load(path, "X", (SIDE, SIDE, 3, count))
+        if pixels.dtype != np.uint8:
+            raise UserError(f"{path} has pixels that are no bytes; get the file anew.")
+        yield np.moveaxis(pixels, 3, 0)
 
 
-def _load(path: Path, name: str) -> npt.NDArray[Any]:
+def _load(path: Path, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     from scipy.io import loadmat
 
     try:
         array: npt.NDArray[Any] = loadmat(path, variable_names=[name])[name]
     except Exception as error:
         raise _damaged(path, error) from None
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "iuf":
+        raise UserError(f"{path} does not hold the {name} that it announces; get the file anew.")
     return array
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
     """scipy's reader raises nearly every type there is on files that are cut off or of another kind."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    reason = shortened((str(error).splitlines() or [type(error).__name__])[0].rstrip("."))
     return UserError(f"{path} is not an intact Matlab file ({reason}); get the file anew.")

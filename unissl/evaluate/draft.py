@@ -18,17 +18,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unissl.errors import UserError
-from unissl.evaluate.stream import CHUNK, RECORD, Records
+from unissl.evaluate.doubt import REASONS
+from unissl.evaluate.stream import CHUNK, NOT_READ, READ, RECORD, Records
+from unissl.reading import parse_json
 from unissl.record import RunFolder, disk_errors
 
 FORMAT = "unissl-draft-1"
+MOST_THREADS = 4096
 
 
 class Draft:
     """A file beside ``out`` that grows by whole chunks. ``done`` files are in it."""
 
-    def __init__(self, out: Path, folder: RunFolder, files: Sequence[str], threads: int) -> None:
+    def __init__(self, out: Path, folder: RunFolder, files: Sequence[str], threads: int, classes: int) -> None:
         self.out = out
+        self.classes = classes
         self.path = out.with_name(f"{out.name}.part")
         self.total = len(files)
         owner = {"format": FORMAT, "chunk": CHUNK, "model": _hash_of_model(folder), "files": _hash_of_names(files)}
@@ -85,11 +89,11 @@ class Draft:
                 self._file.flush()
             line = ours
         try:
-            header = json.loads(line)
-            known = header["format"] == FORMAT
+            header = parse_json(line)
+            known = header["format"] == FORMAT and type(header["threads"]) is int and line.endswith(b"\n")
         except (ValueError, KeyError, TypeError):
             known = False
-        if not known:
+        if not known or not 1 <= header["threads"] <= MOST_THREADS:
             raise UserError(f"{self.path} is not a draft of this command; move it away, or choose another --out.")
         if {key: header.get(key) for key in owner} != owner:
             raise UserError(
@@ -97,17 +101,27 @@ class Draft:
                 "it belongs to, delete it, or choose another --out."
             )
         self._start = len(line)
-        return int(header["threads"])
+        threads = header["threads"]
+        return int(threads)
 
     def _cut_to_whole_chunks(self) -> int:
         """Drop what a kill or a lost block has left unfinished; returns the number of files that are done."""
         done = 0
         for block in self.blocks():
-            if not block["state"].all() or (len(block) < CHUNK and done + len(block) != self.total):
+            if not are_records(block, self.classes) or done + len(block) > self.total:
+                break
+            if len(block) < CHUNK and done + len(block) != self.total:
                 break
             done += len(block)
         self._file.truncate(self._start + done * RECORD.itemsize)
         return done
+
+
+def are_records(block: Records, classes: int) -> bool:
+    """Whether every record is one that :mod:`unissl.evaluate.stream` writes: a lost block of a disk is not."""
+    states, known = block["state"], (block["class"] >= 0) & (block["class"] < classes) & (block["look"] < len(REASONS))
+    numbers = np.isfinite(block["confidence"]) & np.isfinite(block["margin"]) & np.isfinite(block["outlier"])
+    return bool(((states == NOT_READ) | ((states == READ) & known & numbers)).all())
 
 
 def _hash_of_model(folder: RunFolder) -> str:

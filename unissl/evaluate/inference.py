@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,18 +14,23 @@ from torch import Tensor, nn
 
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
+from unissl.config import check
 from unissl.errors import UserError
 from unissl.evaluate.doubt import Doubt
+from unissl.evaluate.manifest import require_manifest
 from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.features import BATCH, BehindFront, Front
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
 from unissl.nets.feature_net import FeatureNet
+from unissl.nets.foreign import parse, refuse_strange_code
 from unissl.record import RunFolder, read_json, write_json, write_tensors
 from unissl.types import DataInfo, Outputs, Prediction
 
 FORMAT = "unissl-model-1"
+POOL_IS_GONE = 1
+"""Methods that remember something of every unlabelled image need not do so any more."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +88,32 @@ def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mappi
 
 
 def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
-    """The inference module that a manifest describes, with weights yet to be loaded."""
-    num_classes = len(manifest["class_names"])
+    """The inference module that a manifest describes, with weights yet to be loaded.
+
+    What is ours is made without memory for its numbers (torch's meta device), so that sizes in a manifest cost nothing
+    until weights of that size have been found.
+    """
+    num_classes, channels = len(manifest["class_names"]), manifest["channels"]
     method_class = get_method(manifest["method"]["name"])
+    config = check(method_class.Config, manifest["method"], where="method")
+    refuse_strange_code(manifest["net"])
     if is_frozen(manifest):
-        front = Front.empty(manifest["net"], manifest["channels"], manifest.get("backbone"))
+        front = Front.empty(manifest["net"], channels, manifest.get("backbone"))
         net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
         shape: tuple[int, ...] = (front.net.feat_dim,)
     else:
         front = None
-        net = build(manifest["net"], num_classes, manifest["channels"], recipe=manifest.get("backbone"))
-        sides = [manifest.get("crop", manifest[name]) for name in ("height", "width")]
-        shape = (manifest["channels"], *sides)
+        with torch.device("meta") if parse(manifest["net"]) is None else nullcontext():
+            net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone"))
+        shape = (channels, *(manifest.get("crop", manifest[name]) for name in ("height", "width")))
+    if set(method_class.taps) - set(net.tap_dims):
+        raise UserError(f"The network {manifest['net']} lacks inner maps that {config.name} reads; train again.")
     fit_network(net, method_class)
     counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    sizes = (num_classes, net.feat_dim, manifest["pool_images"])
-    info = DataInfo(*sizes, counts, tap_dims, shape)
-    module = method_class(method_class.Config(**manifest["method"]), info).inference_module(net)
+    info = DataInfo(num_classes, net.feat_dim, POOL_IS_GONE, counts, tap_dims, shape)
+    with torch.device("meta"):
+        module = method_class(config, info).inference_module(net)
     return module if front is None else BehindFront(front, module)
 
 
@@ -108,18 +122,40 @@ def is_frozen(manifest: Mapping[str, Any]) -> bool:
     return bool(manifest.get("frozen", False))
 
 
+def read_manifest(folder: RunFolder) -> Mapping[str, Any]:
+    """What a run folder says about its model."""
+    manifest = read_json(folder.manifest)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UserError(f"{folder.manifest} is not a manifest of this version; train again.")
+    return require_manifest(manifest, folder.manifest)
+
+
+def fill(module: nn.Module, folder: RunFolder) -> None:
+    """Give a module the weights of a run; refuses any but finite numbers in the very shapes that it has."""
+    damaged = UserError(f"{folder.model} is damaged or does not fit its manifest; train again.")
+    wanted = module.state_dict()
+    try:
+        weights = load_file(folder.model)
+    except (SafetensorError, OSError, ValueError):
+        raise damaged from None
+    if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in wanted.items()}:
+        raise damaged
+    for name, value in weights.items():
+        if value.is_floating_point() != wanted[name].is_floating_point() or value.is_complex():
+            raise damaged
+        weights[name] = value.to(wanted[name].dtype)
+        if not weights[name].isfinite().all():
+            raise damaged
+    module.load_state_dict(weights, strict=True, assign=True)
+
+
 def load_model(folder: RunFolder) -> Model:
     """The model of a finished run."""
     if not folder.model.exists():
         raise UserError(f"{folder.path} holds no trained model; give the folder of a finished run.")
-    manifest = read_json(folder.manifest)
-    if manifest.get("format") != FORMAT:
-        raise UserError(f"{folder.manifest} is not a manifest of this version; train again.")
+    manifest = read_manifest(folder)
     module = rebuild(manifest)
-    try:
-        module.load_state_dict(load_file(folder.model), strict=True)
-    except (SafetensorError, RuntimeError):
-        raise UserError(f"{folder.model} is damaged or does not fit its manifest; train again.") from None
+    fill(module, folder)
     temperature = manifest.get("temperature", 1.0)
     if temperature != 1.0:
         module = Tempered(module, temperature)

@@ -7,7 +7,7 @@ import pkgutil
 from functools import cache
 
 import unissl.methods
-from unissl.errors import UserError, did_you_mean
+from unissl.errors import UserError, did_you_mean, shortened
 from unissl.methods.base import Method
 
 
@@ -32,5 +32,5 @@ def all_methods() -> dict[str, type[Method]]:
 def get_method(name: str) -> type[Method]:
     methods = all_methods()
     if name not in methods:
-        raise UserError(f"There is no method {name!r}.{did_you_mean(name, list(methods))}")
+        raise UserError(f"There is no method {shortened(name)!r}.{did_you_mean(name, list(methods))}")
     return methods[name]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
-from unissl.errors import UserError, did_you_mean
+from unissl.errors import UserError, did_you_mean, shortened
 from unissl.nets.base import Network
 from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite
 from unissl.nets.resnet import LAYOUTS, ResNet
 from unissl.nets.small import SmallNet
 from unissl.nets.wrn import WideResNet
+
+DEEPEST, WIDEST = 400, 64
+"""Of wide residual networks, far beyond any that was ever trained."""
 
 
 def known() -> list[str]:
@@ -24,20 +27,22 @@ def fresh(name: str, num_classes: int, in_channels: int, bn_momentum: float) -> 
         return EfficientNetLite(name, num_classes, in_channels, bn_momentum)
     if name == "small":
         return SmallNet(num_classes, in_channels, bn_momentum)
-    if wrn := re.fullmatch(r"wrn-([0-9]+)-([0-9]+)", name):
+    if wrn := re.fullmatch(r"wrn-([0-9]{1,9})-([0-9]{1,9})", name):
         depth, width = int(wrn[1]), int(wrn[2])
         _check_wrn(name, depth, width)
         return WideResNet(depth, width, num_classes, in_channels, bn_momentum)
-    resnet = re.fullmatch(r"resnet-([0-9]+)(-cifar)?", name)
+    resnet = re.fullmatch(r"resnet-([0-9]{1,9})(-cifar)?", name)
     if resnet and int(resnet[1]) in LAYOUTS:
         return ResNet(int(resnet[1]), num_classes, in_channels, bn_momentum, small_images=resnet[2] is not None)
     raise UserError(
-        f"Unknown network {name!r}.{did_you_mean(name, known())} "
+        f"Unknown network {shortened(name)!r}.{did_you_mean(name, known())} "
         "Any wide residual network is written wrn-<depth>-<width>, for example 'wrn-28-2'."
     )
 
 
 def _check_wrn(name: str, depth: int, width: int) -> None:
+    if depth > DEEPEST or width > WIDEST:
+        raise UserError(f"Network {name!r}: at most wrn-{DEEPEST}-{WIDEST} can be built; use a smaller one.")
     if width < 1:
         raise UserError(f"Network {name!r}: the width must be at least 1, for example 'wrn-{max(depth, 10)}-1'.")
     if depth < 10:

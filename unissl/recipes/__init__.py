@@ -102,7 +102,7 @@ def with_recipe(said: Mapping[str, Any], name: str | None = None) -> Tree:
     """Lay what was said over a recipe: the one named, or the one that suits the data."""
     if name is None:
         data = _group(said, "data").get("name", "digits")
-        name = data if data in RECIPES else "short"
+        name = data if isinstance(data, str) and data in RECIPES else "short"
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
     base = RECIPES[name](str(_group(said, "method").get("name", "sage")))

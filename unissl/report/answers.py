@@ -14,13 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from unissl.data.parquet_file import intact, open_parquet, read_columns
+from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions
 from unissl.record import RunFolder, write_atomically
-from unissl.types import ImageTable
+from unissl.types import OUTSIDE, ImageTable
 
 TEST_PREDICTIONS = "test_predictions.parquet"
 Columns = Mapping[str, npt.NDArray[Any]]
 NUMBERS = ["row", "class_index", "confidence", "outlier"]
+WHOLE = {"row", "class_index", "truth_index"}
+LEAST = {"truth_index": OUTSIDE}
 
 
 def write_pool_answers(folder: RunFolder, table: ImageTable, rows: npt.NDArray[np.int64], said: Predictions) -> None:
@@ -57,18 +61,45 @@ def _write(path: Path, columns: Mapping[str, Any]) -> None:
     write_atomically(path, lambda draft: pq.write_table(table, draft))
 
 
-def read_pool_answers(folder: RunFolder) -> Columns | None:
+def read_pool_answers(folder: RunFolder, num_classes: int) -> Columns | None:
     """The numbers of each row, where the run had a pool."""
-    return _read(folder.predictions, NUMBERS)
+    return _read(folder.predictions, NUMBERS, num_classes)
 
 
-def read_test_answers(folder: RunFolder) -> Columns | None:
+def read_test_answers(folder: RunFolder, num_classes: int) -> Columns | None:
     """The same with ``truth_index``, where there were test images and the run kept the answers."""
-    return _read(folder.path / TEST_PREDICTIONS, [*NUMBERS, "truth_index"])
+    return _read(folder.path / TEST_PREDICTIONS, [*NUMBERS, "truth_index"], num_classes)
 
 
-def _read(path: Path, names: list[str]) -> Columns | None:
+def read_files(path: Path) -> list[str] | None:
+    """The file of each row, where the images had files."""
+    file = open_parquet(path)
+    if "file" not in file.schema_arrow.names:
+        return None
+    with intact(path):
+        return [str(name) for name in read_columns(path, file, ["file"]).column("file").to_pylist()]
+
+
+def _read(path: Path, names: list[str], num_classes: int) -> Columns | None:
     if not path.exists():
         return None
-    table = pq.read_table(path, columns=names)
-    return {name: table[name].to_numpy() for name in names}
+    file = open_parquet(path)
+    types = {name: file.schema_arrow.field(name).type for name in names if name in file.schema_arrow.names}
+    fitting = {
+        name: pa.types.is_integer(kind) if name in WHOLE else pa.types.is_floating(kind) for name, kind in types.items()
+    }
+    if len(fitting) < len(names) or not all(fitting.values()):
+        raise UserError(f"{path} lacks columns that a run writes; restore it or train again.")
+    table = read_columns(path, file, names)
+    if table.num_rows == 0 or any(table[name].null_count for name in names):
+        raise UserError(f"{path} has no rows or empty cells; restore it or train again.")
+    columns = {name: table[name].to_numpy() for name in names}
+    for name in WHOLE & set(names):
+        columns[name] = columns[name].astype(np.int64)
+        most = num_classes if name != "row" else np.iinfo(np.int64).max
+        if not LEAST.get(name, 0) <= columns[name].min() <= columns[name].max() < most:
+            raise UserError(f"{path} has numbers in {name!r} that a run does not write; restore it or train again.")
+    for name in set(names) - WHOLE:
+        if not np.isfinite(columns[name]).all():
+            raise UserError(f"{path} has values in {name!r} that are no numbers; restore it or train again.")
+    return columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,13 @@ def _draw_accuracy(ax: Axes, metrics: Metrics, name: str, colour: str) -> None:
 def _draw_losses(ax: Axes, metrics: Metrics) -> None:
     steps = [line for line in metrics if line["kind"] == "train"]
     for name, hue in zip(steps[-1]["loss"] if steps else (), HUES, strict=False):
-        ax.plot([s["step"] for s in steps], [s["loss"][name] for s in steps], label=name, linewidth=1, color=hue)
+        ax.plot(
+            [s["step"] for s in steps],
+            [s["loss"].get(name, math.nan) for s in steps],
+            label=name,
+            linewidth=1,
+            color=hue,
+        )
     if steps:
         ax.legend(frameon=False)
     ax.set_xlabel("step")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +23,9 @@ from unissl.errors import UserError
 from unissl.evaluate.inference import Model, load_model
 from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.features import BehindFront, Scaling, Vectors, backbone_vectors
+from unissl.nets.foreign import refuse_strange_code
 from unissl.open_set import load_data
+from unissl.report.answers import read_files
 from unissl.report.galleries import Album
 from unissl.report.outsiders import Outsiders, by_vectors
 from unissl.report.run_record import Record
@@ -70,6 +71,7 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
     views: Views = model.views(images)
     if fronts:
         augment = check(AugmentConfig, record.config.get("augment", {}), where="augment")
+        refuse_strange_code(record.summary["net"])
         vectors = backbone_vectors(images, record.summary["net"], augment, augment.copies, CPU)
         views = FeatureViews(vectors, augment, CPU)
         if len(split.unlabelled) and not record.has_detector:
@@ -99,7 +101,7 @@ def is_same_data(record: Record, dataset: Dataset, split: Split) -> bool:
     if same and record.pool is not None:
         same = np.array_equal(record.pool["row"], split.unlabelled)
         if same and dataset.train.files is not None:
-            stored = pq.read_table(record.folder.predictions).to_pydict().get("file")
+            stored = read_files(record.folder.predictions)
             same = stored is None or stored == [dataset.train.files[row] for row in split.unlabelled]
     return same
 

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.config import Tree, read_toml
+from unissl.config import Tree, check, read_toml
+from unissl.data import DataConfig
+from unissl.errors import UserError
 from unissl.methods.registry import all_methods
 from unissl.record import RunFolder, read_json
 from unissl.report.answers import Columns, read_pool_answers, read_test_answers
 from unissl.report.curves import Metrics
+from unissl.report.stored import Estimate, Summary, require, require_lines
 
 ESTIMATE = "estimate.json"
 """What cross-validation said about each label it left out: rows, truth, predicted."""
@@ -76,19 +79,24 @@ class Record:
 
 def read_record(folder: RunFolder, reference: bool = True) -> Record:
     beside = RunFolder(folder.path / "labels-only")
+    config = read_toml(folder.config)
+    data = config.get("data", {})
+    check(DataConfig, data if isinstance(data, Mapping) else {"data": data}, where="data")
+    summary = require(Summary, read_json(folder.summary), folder.summary)
+    classes = len(summary["class_names"])
     return Record(
         folder,
-        read_toml(folder.config),
-        read_json(folder.summary),
-        folder.read_metrics(),
-        read_pool_answers(folder),
-        read_answers(folder),
+        config,
+        summary,
+        require_lines(folder.read_metrics(), folder.metrics),
+        read_pool_answers(folder, classes),
+        read_answers(folder, classes),
         read_record(beside, reference=False) if reference and beside.finished else None,
     )
 
 
-def read_answers(folder: RunFolder) -> Answers | None:
-    tested = read_test_answers(folder)
+def read_answers(folder: RunFolder, num_classes: int) -> Answers | None:
+    tested = read_test_answers(folder, num_classes)
     if tested is not None:
         known = tested["truth_index"] >= 0
         names = ("row", "truth_index", "class_index", "confidence")
@@ -96,6 +104,8 @@ def read_answers(folder: RunFolder) -> Answers | None:
     path = folder.path / ESTIMATE
     if not path.exists():
         return None
-    said = read_json(path)
+    said = require(Estimate, read_json(path), path)
     rows, truth, predicted = (np.array(said[name], dtype=np.int64) for name in ("rows", "truth", "predicted"))
+    if max(truth.max(), predicted.max()) >= num_classes:
+        raise UserError(f"{path} names classes that the run has not; restore it or train again.")
     return Answers(rows, truth, predicted)

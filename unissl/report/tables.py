@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unissl.record import read_json
+from unissl.evaluate.inference import read_manifest
 from unissl.report.findings_labels import labels_disagree, leaks_test
 from unissl.report.galleries import most_uncertain_classes
 from unissl.report.run_record import Record
@@ -70,7 +70,7 @@ def duplicate_rows(record: Record) -> list[dict[str, str]]:
 
 def reproducibility(record: Record) -> dict[str, Any]:
     """What somebody needs to make the run again."""
-    summary, manifest = record.summary, read_json(record.folder.manifest)
+    summary, manifest = record.summary, read_manifest(record.folder)
     split = record.folder.split
     return {
         "command": summary.get("command") or "unissl train --config config.toml --out again",

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
+from unissl.reading import parse_json, read_text
 from unissl.record import write_text
 from unissl.types import Split
 
@@ -44,15 +45,17 @@ def read_split(path: Path, num_rows: int | None = None) -> Split:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = parse_json(read_text(path))
     except OSError as error:
         raise UserError(f"Cannot read the split {path} ({error.strerror}); check the path.") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         tree = None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise UserError(f"{path} is not a split of unissl; make one with 'unissl split'.")
     if tree.get("version") != VERSION:
-        raise UserError(f"{path} has version {tree.get('version')!r}, this unissl reads {VERSION}; update unissl.")
+        raise UserError(
+            f"{path} has version {shortened(repr(tree.get('version')))}, this unissl reads {VERSION}; update unissl."
+        )
     return tree
 
 
@@ -70,7 +73,7 @@ def _problem(tree: dict[str, Any], num_rows: int | None) -> str | None:
     heldout, heldout_labels = (tree.get(key, []) for key in HELD_OUT)
     if len(labelled) != len(labels) or len(heldout) != len(heldout_labels):
         return f"it has {len(labelled) + len(heldout)} labelled rows but {len(labels) + len(heldout_labels)} labels"
-    if set(labels) != set(range(tree["num_classes"])):
+    if len(set(labels)) != tree["num_classes"] or max(labels) >= tree["num_classes"]:
         return f"the labels are not the classes 0 .. {tree['num_classes'] - 1}, each at least once"
     if not set(heldout_labels) <= set(labels):
         return "a held-out label is none of the classes"

@@ -28,13 +28,16 @@ from torch import Tensor
 from unissl.distributed.agreement import from_first
 from unissl.distributed.group import current
 from unissl.errors import UserError
+from unissl.reading import parse_json
 from unissl.record import disk_errors, write_tensors
 from unissl.train.ema import Ema
 from unissl.train.learner import Learner
 
 FORMAT = "unissl-checkpoint-1"
 KEEP = 2
+MOST_THREADS = 4096
 _NAME = re.compile(r"step-(\d+)\.safetensors")
+_MOMENTUM = re.compile(r"optimizer\.([0-9]{1,9})\..+")
 
 
 class Damaged(UserError):
@@ -112,8 +115,9 @@ def _warn(message: str) -> None:
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
     """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
     meta, tensors = from_first(lambda: _read(path))
-    if meta["config"] != config_hash:
+    if meta.get("config") != config_hash:
         raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
+    _refuse_others(path, state, meta, tensors)
     state.learner.load_state_dict(_group(tensors, "learner."), strict=True)
     for name, value in _group(tensors, "ema.").items():
         # Copied in place: the memory layout of the shadow decides which kernels evaluate it, hence the last bits.
@@ -128,7 +132,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     damaged = Damaged(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
     try:
         with safe_open(path, framework="pt") as handle:
-            meta = json.loads((handle.metadata() or {}).get("unissl", "{}"))
+            meta = parse_json((handle.metadata() or {}).get("unissl", "{}"))
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RecursionError):
         raise damaged from None
@@ -136,6 +140,24 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if digest is None or meta.get("format") != FORMAT or digest != _digest(meta, tensors):
         raise damaged
     return meta, tensors
+
+
+def _refuse_others(path: Path, state: TrainState, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """A digest tells that a file is whole, not who made it: its numbers have to be those of this very state."""
+    wanted = _tensors(state)
+    parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+    counts = [meta.get(name) for name in ("step", "metrics_size", "threads")]
+    fits = all(type(count) is int and 0 <= count < 2**53 for count in counts) and counts[2] in range(1, MOST_THREADS)
+    fits = fits and isinstance(meta.get("seconds"), int | float) and 0 <= meta["seconds"] < 2**53
+    fits = fits and {name for name in wanted if not name.startswith("optimizer.")} <= set(tensors)
+    for name, value in tensors.items():
+        if found := _MOMENTUM.fullmatch(name):
+            fits = fits and int(found[1]) < len(parameters) and value.shape in ((), parameters[int(found[1])].shape)
+        else:
+            like = wanted.get(name)
+            fits = fits and like is not None and (value.shape, value.dtype) == (like.shape, like.dtype)
+    if not fits:
+        raise UserError(f"{path} does not hold the state of this run; delete it to continue from the one before.")
 
 
 def _tensors(state: TrainState) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ def test_test_images_with_truth_and_files(tmp_path: Path) -> None:
     ]
     assert np.allclose([r["margin"] for r in rows], [0.8, 0.4, 0.1], atol=1e-6)
     assert np.allclose([r["outlier"] for r in rows], [0.1, 0.3, 0.45], atol=1e-6)
-    read = read_answers(folder)
+    read = read_answers(folder, 2)
     assert read is not None and read.right.tolist() == [True, False], "images of none of the classes are left out"
     assert read.confidence is not None and np.allclose(read.confidence, [0.9, 0.7])
 
@@ -40,15 +40,15 @@ def test_test_images_with_truth_and_files(tmp_path: Path) -> None:
 def test_pool_without_files(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     answers.write_pool_answers(folder, table([-1] * 9), np.array([2, 5, 8]), Predictions(PROBS))
-    read = answers.read_pool_answers(folder)
+    read = answers.read_pool_answers(folder, 2)
     assert read is not None and read["row"].tolist() == [2, 5, 8] and read["class_index"].tolist() == [0, 1, 0]
     assert "file" not in pq.read_table(folder.predictions).column_names
-    assert answers.read_test_answers(folder) is None and read_answers(folder) is None
+    assert answers.read_test_answers(folder, 2) is None and read_answers(folder, 2) is None
 
 
 def test_labels_left_out_stand_in_for_test_images(tmp_path: Path) -> None:
     write_json(tmp_path / ESTIMATE, {"rows": [4, 7], "truth": [0, 1], "predicted": [0, 0]})
-    read = read_answers(RunFolder(tmp_path))
+    read = read_answers(RunFolder(tmp_path), 2)
     assert read is not None and read.right.tolist() == [True, False] and read.confidence is None
 
 

@@ -13,21 +13,34 @@ as the code that it names.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.nets.foreign.backbone import Backbone, ForeignNet, recipe_of, refuse_unreadable_size
 from unissl.nets.foreign.code import load_factory, load_timm
 from unissl.nets.foreign.hub import HubFeatures, load_hub
 from unissl.nets.foreign.weights_file import load_own, overwrite, read_weights
 
-__all__ = ["Backbone", "ForeignNet", "Name", "load", "parse", "recipe_of", "refuse_unreadable_size"]
+__all__ = [
+    "Backbone",
+    "ForeignNet",
+    "Name",
+    "load",
+    "parse",
+    "recipe_of",
+    "refuse_strange_code",
+    "refuse_unreadable_size",
+]
 
 LIBRARIES = ("transformers", "timm")
+TRUSTED_CODE = "UNISSL_TRUST_CODE"
+"""Environment variable: names of factories, separated by commas, that stored models may call for."""
+_called_here: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -49,10 +62,25 @@ def parse(text: str) -> Name | None:
     importable = source in LIBRARIES or all(word.isidentifier() for word in [*source.split("."), name])
     if not name or not importable:
         raise UserError(
-            f"The network {text!r} is not written as it should be: transformers:FOLDER, timm:NAME or "
+            f"The network {shortened(text)!r} is not written as it should be: transformers:FOLDER, timm:NAME or "
             "package.module:factory, or the name of one of ours and @FILE.safetensors."
         )
     return Name(source, name, weights)
+
+
+def refuse_strange_code(text: str) -> None:
+    """A stored model that names a factory would import and run it. That takes the user's word: a run of the factory in
+    this process, or its name in the environment."""
+    name = parse(text)
+    if name is None or name.source in ("", *LIBRARIES):
+        return
+    factory = f"{name.source}:{name.name}"
+    if factory not in {*_called_here, *os.environ.get(TRUSTED_CODE, "").split(",")}:
+        shown = shortened(factory)
+        raise UserError(
+            f"The model is built by the Python function {shown}, which would be run; if you trust it, repeat the "
+            f"command with the environment variable {TRUSTED_CODE}={shown}."
+        )
 
 
 def load(text: str, recipe: Mapping[str, Any] | None = None) -> Backbone:
@@ -77,6 +105,7 @@ def _load(text: str, name: Name, recipe: Mapping[str, Any] | None) -> Backbone:
     elif name.source == "timm":
         backbone = load_timm(text, name.name, recipe, pretrained=name.weights is None)
     else:
+        _called_here.add(f"{name.source}:{name.name}")
         backbone = load_factory(text, name.source, name.name)
     if name.weights is not None and recipe is None:
         module = backbone.stages["map"]

@@ -1,0 +1,65 @@
+"""Parquet files that anybody may have written: opened, looked through and read with bounds, errors as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unissl.errors import UserError, shortened
+
+MOST_ROWS = 50_000_000
+"""Rows of a file; a column of one number over and over needs a few bytes for any of them."""
+MOST_COLUMN_BYTES = 2 << 30
+"""Unpacked bytes of a column within a row group, by what the file says."""
+MOST_SCHEMA_BYTES = 64 << 20
+"""A bound for texts and lists in the description of the file."""
+
+
+@contextmanager
+def intact(path: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged file as a sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = shortened((str(error) or type(error).__name__).splitlines()[0].rstrip("."), 200)
+        raise UserError(f"{path} is not an intact parquet file ({reason}); get it anew.") from None
+
+
+def open_parquet(path: Path) -> Any:
+    """The ``pyarrow.parquet.ParquetFile``, if what it says of itself is within bounds."""
+    import pyarrow.parquet as pq
+
+    with intact(path):
+        file = pq.ParquetFile(
+            path, thrift_string_size_limit=MOST_SCHEMA_BYTES, thrift_container_size_limit=MOST_SCHEMA_BYTES
+        )
+        facts = file.metadata
+        names = file.schema_arrow.names
+        groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
+        columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+        rows = [facts.num_rows, *(group.num_rows for group in groups)]
+    if len(set(names)) < len(names):
+        raise UserError(f"{path} has two columns of one name; give each its own.")
+    if min(rows) < 0 or sum(rows[1:]) != facts.num_rows or facts.num_rows > MOST_ROWS:
+        raise UserError(
+            f"{path} has a damaged count of its rows, or more than {MOST_ROWS:,}; get it anew or divide it."
+        )
+    if any(not 0 <= column.total_uncompressed_size <= MOST_COLUMN_BYTES for column in columns):
+        raise UserError(
+            f"{path} has row groups of more than {MOST_COLUMN_BYTES >> 30} GB; write it again with smaller ones."
+        )
+    return file
+
+
+def read_columns(path: Path, file: Any, names: Sequence[str]) -> Any:
+    """Whole columns as a table of exactly as many rows as the file announces."""
+    with intact(path):
+        table = file.read(columns=list(names), use_threads=False)
+        table.validate(full=True)
+    if table.num_rows != file.metadata.num_rows or table.column_names != list(names):
+        raise UserError(f"{path} does not hold the rows it announces; get it anew.")
+    return table
