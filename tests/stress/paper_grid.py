@@ -37,6 +37,12 @@ def finished(out: Path) -> dict[str, int]:
     return {file.parent.name: file.stat().st_mtime_ns for file in out.glob("mini/*/summary.json")}
 
 
+def open_runs(out: Path) -> list[str]:
+    """Runs that have written a checkpoint and are not done."""
+    begun = {file.parent.parent.name for file in out.glob("mini/*/checkpoints/*.safetensors")}
+    return sorted(begun - set(finished(out)))
+
+
 def summaries(out: Path) -> dict[str, dict[str, Any]]:
     found = {file.parent.name: json.loads(file.read_text()) for file in out.glob("mini/*/summary.json")}
     return {name: {key: value for key, value in one.items() if key != "seconds"} for name, one in found.items()}
@@ -46,11 +52,13 @@ def local_with_kills(arguments: argparse.Namespace, out: Path) -> None:
     """Kill the whole grid when it has got as far as drawn, and start it again."""
     done: dict[str, int] = {}
     total = count(arguments, out)
-    for target in sorted(random.choices(range(max(1, total)), k=arguments.kills)):
+    for target in sorted(random.choices(range(total), k=arguments.kills)):
         grid = subprocess.Popen(command(arguments, out))
-        while grid.poll() is None and len(finished(out)) < max(target, len(done) + (len(done) < total - 1)):
+        while grid.poll() is None and not (open_runs(out) and len(finished(out)) >= target):
             time.sleep(0.2)
-        time.sleep(random.uniform(0, 8))
+        time.sleep(random.uniform(0, 3))
+        if grid.poll() is not None:
+            raise SystemExit("FAILED: the grid ended before it could be killed; repeat with another --seed")
         grid.send_signal(signal.SIGKILL)
         grid.wait()
         require_kept(done, finished(out))
@@ -77,10 +85,8 @@ def ray_with_a_killed_worker(arguments: argparse.Namespace, out: Path) -> None:
     after, killed = random.randrange(max(1, count(arguments, out) // 2)), None
     while grid.poll() is None and killed is None:
         time.sleep(0.2)
-        begun = [file.parent.parent.name for file in out.glob("mini/*/checkpoints/*.safetensors")]
-        open_runs = sorted(set(begun) - set(finished(out)))
-        if open_runs and len(finished(out)) >= after:
-            killed = kill_worker(random.choice(open_runs))
+        if len(finished(out)) >= after and (begun := open_runs(out)):
+            killed = kill_worker(random.choice(begun))
     if grid.wait() != 0:
         raise SystemExit("FAILED: the grid did not end well under Ray")
     if killed is None:

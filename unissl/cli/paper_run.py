@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -76,7 +77,10 @@ def carry_out(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
         return
     require_folder(request.out)
     machine = {"device": request.device, "threads": request.threads, "prefetch": request.device != "cpu"}
-    data = None if request.root is None else str(Path(request.root).resolve())
+    root = request.root or os.environ.get(
+        "UNISSL_DATA"
+    )  # workers elsewhere have another environment
+    data = None if root is None else str(Path(root).resolve())
     out = request.out if is_url(request.out) else str(Path(request.out).resolve())
     tasks = [Task.of(run, out, _scratch(), data, machine) for run in found.todo]
     try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from typing import cast
 
 from unissl.paper.work import Prepare, Report, Task, record_failure, work
 
@@ -35,8 +36,7 @@ class LocalEngine:
                     worker = _start(waiting.popleft(), self.prepare, context)
                     running[worker.answer] = worker
                 for answer in wait(list(running)):
-                    assert isinstance(answer, Connection)
-                    report = _end(running.pop(answer))
+                    report = _end(running.pop(cast(Connection, answer)))
                     stopped = stopped or report.stop
                     yield report
         finally:
