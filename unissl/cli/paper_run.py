@@ -77,9 +77,7 @@ def carry_out(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
         return
     require_folder(request.out)
     machine = {"device": request.device, "threads": request.threads, "prefetch": request.device != "cpu"}
-    root = request.root or os.environ.get(
-        "UNISSL_DATA"
-    )  # workers elsewhere have another environment
+    root = request.root or os.environ.get("UNISSL_DATA")  # workers elsewhere have another environment
     data = None if root is None else str(Path(root).resolve())
     out = request.out if is_url(request.out) else str(Path(request.out).resolve())
     tasks = [Task.of(run, out, _scratch(), data, machine) for run in found.todo]
