@@ -16,6 +16,7 @@ from unissl.paper.experiment import Cell, Experiment, Printed, Setting
 from unissl.paper.findings import PAPERS, READINGS, Found, data_of, gather, mean_and_sd
 from unissl.paper.gain import RULE, average, gains
 from unissl.paper.grid import Scale
+from unissl.paper.mini import BUDGET
 from unissl.paper.mini import DATA as STAND_INS
 from unissl.paper.sheet import HOLE, Sheet, Tables, plain_rows, spread
 
@@ -123,9 +124,11 @@ def _printed_row(
 
 
 def _notes(experiment: Experiment, planned: int, cells: Mapping[Cell, Found]) -> list[str]:
-    counted = f"{planned} seeds" if planned > 1 else "one seed, so no deviation"
+    spread_over = (
+        f"mean ± sample standard deviation (n - 1) over {planned} seeds" if planned > 1 else "one seed, so no deviation"
+    )
     notes = [
-        f"Per cent; mean ± sample standard deviation (n - 1) over {counted}; n is said where runs are missing.",
+        f"Per cent; {spread_over}; n is said where runs are missing.",
         "last: after the last step. mean of last 20: of the last 20 evaluations. best: of all evaluations, chosen on "
         "the test images and therefore optimistic; it is what the paper prints.",
     ]
@@ -147,7 +150,8 @@ def _stand_ins(scale: Scale, columns: Sequence[Setting]) -> list[str]:
         return []
     small = {data_of(column): STAND_INS[data_of(column)]["data"]["name"] for column in columns}
     listed = ", ".join(f"{there} for {full}" for full, there in small.items())
-    return [f"Miniature: {listed}; gammas and steps are smaller, too (unissl/paper/mini.py)."]
+    evaluations = f"with {BUDGET['epochs']} evaluations in all, the mean of the last 20 is much of the training."
+    return [f"Miniature: {listed}; gammas and steps are smaller, too (unissl/paper/mini.py); {evaluations}"]
 
 
 def _holes(cells: Mapping[Cell, Found]) -> list[str]:

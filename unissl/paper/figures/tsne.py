@@ -36,7 +36,8 @@ def draw(series: Sequence[Series]) -> Drawn:
             of_class, size = points[truth == c], 5 if place < len(HUES) else 7
             ax.scatter(of_class[:, 0], of_class[:, 1], s=size, linewidths=0, **_look(place))
         ax.set_title(title)
-        ax.set(xticks=[], yticks=[], aspect="equal")
+        ax.set(xticks=[], yticks=[])
+        ax.set_aspect("equal", adjustable="datalim")  # so that panels stay alike
         ax.spines[:].set_visible(False)
     for ax in axes[len(series) :]:
         ax.set_axis_off()
