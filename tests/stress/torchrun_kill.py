@@ -26,7 +26,7 @@ import torch
 from safetensors.torch import load_file
 
 TOLERANCE = 1e-5
-TRAIN = ["--data", "digits", "--method", "sage", "--net", "small", "--steps", "60", "--threads", "1", "--no-reference"]
+TRAIN = ["--data", "digits", "--method", "sage", "--net", "small", "--steps", "100", "--threads", "1", "--no-reference"]
 SETTINGS = [
     "train.epochs=5",
     "train.log_every=1",
@@ -98,7 +98,9 @@ def kill_and_let_restart(out: Path, kills: int, longest: float, rng: random.Rand
             while process.poll() is None and (len(workers(process)) < 2 or set(workers(process)) & set(before)):
                 time.sleep(0.02)
             done, before = steps_done(out), workers(process)
-            time.sleep(rng.uniform(0, longest))
+            until = time.monotonic() + rng.uniform(0, longest)
+            while process.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
             if process.poll() is not None or len(workers(process)) < 2:
                 return
             os.kill(rng.choice(workers(process)), signal.SIGKILL)
