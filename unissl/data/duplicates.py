@@ -50,7 +50,7 @@ CHUNK = 1024
 LUMINANCE = (0.299, 0.587, 0.114)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Copy:
     """One image of a group: the part of the data it is in, its row in that table, its given label or None."""
 
