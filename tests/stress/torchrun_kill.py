@@ -119,10 +119,18 @@ def kill_the_group(out: Path, longest: float, rng: random.Random) -> None:
 
 
 def difference(one: Path, other: Path) -> float:
-    """Largest difference of a tensor of the last checkpoint, as a share of the largest number in it."""
+    """Largest difference of a tensor of the last checkpoint, as a share of the largest number in it.
+
+    Weights, averaged weights and statistics; not the optimiser's state, which is nothing but rounding for a parameter
+    whose gradient is zero by mathematics, such as a bias before a normalisation.
+    """
     states = [load_file(sorted((folder / "checkpoints").glob("step-*"))[-1]) for folder in (one, other)]
     assert states[0].keys() == states[1].keys()
-    pairs = [(states[0][name].double(), states[1][name].double()) for name in states[0] if name != "rng.torch"]
+    pairs = [
+        (states[0][name].double(), states[1][name].double())
+        for name in states[0]
+        if name.startswith(("learner.", "ema."))
+    ]
     return max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-12)) for a, b in pairs if a.numel())
 
 

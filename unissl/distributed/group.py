@@ -99,7 +99,7 @@ def _come_together() -> Any:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with talking():
         place, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
-        store = dist.PrefixStore(meet(place, rank, size, LONGEST_WAIT), place)
+        store = dist.PrefixStore(meet(place, rank, size, LONGEST_WAIT), place)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
     _world = World(rank, size, *local)
