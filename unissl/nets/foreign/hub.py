@@ -70,9 +70,7 @@ def _from_recipe(library: Any, name: str, recipe: Mapping[str, Any]) -> HubFeatu
     except UserError:
         raise
     except Exception as error:  # the library raises nearly every type there is on settings that do not fit each other
-        raise UserError(
-            f"The network {name} cannot be built as its manifest says; train again."
-        ) from error
+        raise UserError(f"The network {name} cannot be built as its manifest says; train again.") from error
 
 
 def _transformers() -> Any:
