@@ -9,13 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 MOST_BYTES = 256 << 20
 """Longest text that is read at all; the split of ten million images has a third of it."""
 BLOCK = 1 << 20
 DEEPEST = 32
 """Levels of tables within tables that any file of ours could need, several times over."""
+
+
+class Bytes(Protocol):
+    """An open file, or what unpacks one."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Malformed(ValueError):
@@ -34,7 +40,7 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
         raise Malformed("not UTF-8 text") from None
 
 
-def read_at_most(file: IO[bytes], most: int) -> bytes:
+def read_at_most(file: Bytes, most: int) -> bytes:
     """The next bytes, ``most`` or all there are, in blocks: asked for at once, the whole length would be set aside."""
     content = bytearray()
     while len(content) < most and (block := file.read(min(BLOCK, most - len(content)))):
@@ -50,7 +56,7 @@ def parse_json(text: str | bytes) -> Any:
         reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
         raise Malformed(reason) from None
     refuse_depth(value)
-    if (b"\\u" if isinstance(text, bytes) else "\\u") in text:
+    if b"\\u" in text if isinstance(text, bytes) else "\\u" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:  # half of a character, which no file can be written with

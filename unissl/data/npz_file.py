@@ -36,7 +36,7 @@ def read_array(path: Path, key: str) -> npt.NDArray[Any]:
             if announced > min(MOST_BYTES, length):
                 raise Damaged(f"an array of {announced} bytes in a file of {length}")
             made = np.empty(shape, dtype)
-            if _fill(file, memoryview(made).cast("B") if made.size else memoryview(b"")) != announced:
+            if _fill(file, made.reshape(-1).view(np.uint8).data if made.size else memoryview(b"")) != announced:
                 raise Damaged("an array that ends too early")
             return made
     except KeyError:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
-from typing import IO
 
-from unissl.reading import read_at_most
+from unissl.reading import Bytes, read_at_most
 
 MOST_BYTES = 256 << 20
 """Of all that an archive unpacks to; the official ones have three quarters of it."""
@@ -15,7 +14,7 @@ MOST_MEMBERS = 1000
 BLOCK = 512
 
 
-def members(stream: IO[bytes], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def members(stream: Bytes, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """The plain files of these names, whatever folder they are said to be in; ``TarError`` for what is no archive.
 
     Headers are taken one by one: links, devices, and the extensions for long names that tar knows are passed over.

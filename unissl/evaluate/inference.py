@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +22,9 @@ from unissl.features import BATCH, BehindFront, Front
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
+from unissl.nets.budget import Budget
 from unissl.nets.feature_net import FeatureNet
-from unissl.nets.foreign import parse, refuse_strange_code
+from unissl.nets.foreign import refuse_strange_code
 from unissl.record import RunFolder, read_json, write_json, write_tensors
 from unissl.types import DataInfo, Outputs, Prediction
 
@@ -90,21 +90,24 @@ def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mappi
 def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     """The inference module that a manifest describes, with weights yet to be loaded.
 
-    What is ours is made without memory for its numbers (torch's meta device), so that sizes in a manifest cost nothing
-    until weights of that size have been found.
+    The manifest may be anybody's: what it asks for is bounded, and code that it names is not run without a word.
     """
+    refuse_strange_code(manifest["net"])
+    with Budget():
+        return _rebuild(manifest)
+
+
+def _rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     num_classes, channels = len(manifest["class_names"]), manifest["channels"]
     method_class = get_method(manifest["method"]["name"])
     config = check(method_class.Config, manifest["method"], where="method")
-    refuse_strange_code(manifest["net"])
     if is_frozen(manifest):
         front = Front.empty(manifest["net"], channels, manifest.get("backbone"))
         net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
         shape: tuple[int, ...] = (front.net.feat_dim,)
     else:
         front = None
-        with torch.device("meta") if parse(manifest["net"]) is None else nullcontext():
-            net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone"))
+        net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone"))
         shape = (channels, *(manifest.get("crop", manifest[name]) for name in ("height", "width")))
     if set(method_class.taps) - set(net.tap_dims):
         raise UserError(f"The network {manifest['net']} lacks inner maps that {config.name} reads; train again.")
@@ -112,8 +115,7 @@ def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
     info = DataInfo(num_classes, net.feat_dim, POOL_IS_GONE, counts, tap_dims, shape)
-    with torch.device("meta"):
-        module = method_class(config, info).inference_module(net)
+    module = method_class(config, info).inference_module(net)
     return module if front is None else BehindFront(front, module)
 
 
@@ -146,7 +148,7 @@ def fill(module: nn.Module, folder: RunFolder) -> None:
         weights[name] = value.to(wanted[name].dtype)
         if not weights[name].isfinite().all():
             raise damaged
-    module.load_state_dict(weights, strict=True, assign=True)
+    module.load_state_dict(weights, strict=True)
 
 
 def load_model(folder: RunFolder) -> Model:

@@ -49,8 +49,7 @@ def load_hub(name: str, place: str, recipe: Mapping[str, Any] | None) -> Backbon
     library = _transformers()
     with _quiet(library):
         if recipe is not None:
-            config = library.AutoConfig.for_model(**recipe["config"])
-            features = HubFeatures(library.AutoModel.from_config(config), pooled=recipe["pooled"])
+            features = _from_recipe(library, name, recipe)
             return around(name, features, recipe["mean"], recipe["std"], recipe["size"], recipe)
         images = _image_settings(library, place)
         model, missing = _load(library, place)
@@ -60,6 +59,18 @@ def load_hub(name: str, place: str, recipe: Mapping[str, Any] | None) -> Backbon
     config.pop("_name_or_path", None)  # where it was is nobody's business
     recipe = {**images, "pooled": pooled, "config": config}
     return around(name, features, images["mean"], images["std"], images["size"], recipe)
+
+
+def _from_recipe(library: Any, name: str, recipe: Mapping[str, Any]) -> HubFeatures:
+    """A model of the shape that a manifest tells, which may be anybody's; settings that name code are left out."""
+    try:
+        settings = {key: value for key, value in recipe["config"].items() if key != "auto_map" and key[:1] != "_"}
+        model = library.AutoModel.from_config(library.AutoConfig.for_model(**settings), trust_remote_code=False)
+        return HubFeatures(model, pooled=recipe["pooled"])
+    except UserError:
+        raise
+    except Exception as error:  # the library raises nearly every type there is on settings that do not fit each other
+        raise UserError(f"The network {name} cannot be built as its manifest says; train again.") from error
 
 
 def _transformers() -> Any:
