@@ -143,8 +143,8 @@ class Trainer:
                     self.save()
                 if asked_to_stop is not None:
                     raise Interrupted(asked_to_stop, self.state.step)
-        if stop.signal is not None:  # one that came after the last look
-            raise Interrupted(stop.signal, self.state.step)
+        if late := largest(stop.signal or 0):  # one that came after the last look
+            raise Interrupted(late, self.state.step)
 
     def recall_record(self, total: int) -> None:
         """Take up what the record says of the current epoch, so that a resumed run warns as an unbroken one would."""
