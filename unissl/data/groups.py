@@ -28,7 +28,7 @@ def read_groups(path: Path) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, *rest = BETWEEN.split(line.strip(), maxsplit=1)
-        if not rest or not rest[0]:
+        if not name or not rest or not rest[0]:
             raise UserError(f"Line {number} of the group file {path} has one word ({shortened(name)!r}); {EXAMPLE}.")
         if groups.setdefault(name, rest[0]) != rest[0]:
             raise UserError(

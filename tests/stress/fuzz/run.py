@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -43,7 +44,8 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     print("| reader | cases | read | refused | failed | slowest (s) | memory (MB) |\n|---|---|---|---|---|---|---|")
     failed = 0
-    load(given.reader)
+    with instrumented() if given.atheris else nullcontext():
+        load(given.reader)
     for name in given.reader:
         kept = given.out / f"{name}-{given.seed}-{given.count}.json"
         if kept.exists():  # from an earlier call that was stopped
@@ -54,6 +56,16 @@ def main() -> int:
         print(row(name, found), flush=True)
         failed += found["failed"]
     return 1 if failed else 0
+
+
+def instrumented() -> AbstractContextManager[None]:
+    """Our code and the parsers in Python that it calls, so that atheris sees which branches a case reaches."""
+    import atheris
+
+    watched: AbstractContextManager[None] = atheris.instrument_imports(
+        include=["unissl", "pickletools", "tomllib", "json", "csv", "tarfile"], enable_loader_override=False
+    )
+    return watched
 
 
 def row(name: str, found: dict[str, float]) -> str:
@@ -78,6 +90,8 @@ def fuzz(name: str, count: int, seed: int, out: Path, atheris: bool = False) -> 
         for key in ("slowest", "megabytes"):
             total[key] = max(total[key], state.get(key, 0.0))
         start = int(state["next"])
+        if atheris:
+            break
         if not ended:
             print(f"{name}: case {start} ended its process", file=sys.stderr)
             (out / f"{name}-{seed}-{start}.txt").write_text("the process ended or hung\n")
