@@ -56,12 +56,15 @@ def parse_json(text: str | bytes) -> Any:
         reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
         raise Malformed(reason) from None
     refuse_depth(value)
-    if b"\\u" in text if isinstance(text, bytes) else "\\u" in text:
-        try:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:  # half of a character, which no file can be written with
-            raise Malformed("text that is not Unicode") from None
     return value
+
+
+def refuse_halves(value: Any) -> None:
+    """:class:`Malformed` for text with half of a character, which JSON can hold and no file can be written with."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise Malformed("text that is not Unicode") from None
 
 
 def refuse_depth(value: Any) -> None:

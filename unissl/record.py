@@ -33,7 +33,7 @@ from torch import Tensor
 
 from unissl.distributed.group import current
 from unissl.errors import UserError
-from unissl.reading import parse_json, read_text
+from unissl.reading import parse_json, read_text, refuse_halves
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
 """Fields that differ between two runs of the same configuration."""
@@ -107,7 +107,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return parse_json(read_text(path))
+        value = parse_json(read_text(path))
+        refuse_halves(value)
+        return value
     except FileNotFoundError:
         raise UserError(f"{path} is missing; is {path.parent} the folder of a finished run?") from None
     except OSError as error:
@@ -187,6 +189,7 @@ class RunFolder:
             return []
         try:
             lines = [parse_json(line) for line in read_text(self.metrics).split("\n") if line]
+            refuse_halves(lines)
         except (ValueError, OSError):
             raise UserError(f"{self.metrics} is not what a run writes; restore it or train again.") from None
         if not all(isinstance(line, dict) for line in lines):

@@ -153,6 +153,15 @@ class Line(Stored):
         return self
 
 
+class Card(Stored):
+    """manifest.json, as far as the page reads it."""
+
+    unissl: str
+    width: Count
+    height: Count
+    channels: Count
+
+
 class Estimate(Stored):
     """estimate.json: what was said about each label that was left out."""
 

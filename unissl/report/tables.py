@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from unissl.evaluate.inference import read_manifest
+from unissl.record import read_json
 from unissl.report.findings_labels import labels_disagree, leaks_test
 from unissl.report.galleries import most_uncertain_classes
 from unissl.report.run_record import Record
+from unissl.report.stored import Card, require
 
 MOST_ROWS = 40
 """Lines of a table."""
@@ -70,7 +71,7 @@ def duplicate_rows(record: Record) -> list[dict[str, str]]:
 
 def reproducibility(record: Record) -> dict[str, Any]:
     """What somebody needs to make the run again."""
-    summary, manifest = record.summary, read_manifest(record.folder)
+    summary, manifest = record.summary, require(Card, read_json(record.folder.manifest), record.folder.manifest)
     split = record.folder.split
     return {
         "command": summary.get("command") or "unissl train --config config.toml --out again",
