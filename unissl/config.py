@@ -97,7 +97,7 @@ def parse_overrides(assignments: Iterable[str]) -> Tree:
         if not equals or not key.strip():
             raise UserError(f"--set takes key=value, for example method.steps=3, not {shortened(repr(assignment))}.")
         try:
-            value = _parse(f"value = {text}")["value"]
+            value = parse_toml(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text.strip()
         except Malformed as error:
@@ -112,7 +112,7 @@ def parse_overrides(assignments: Iterable[str]) -> Tree:
 def read_toml(path: Path) -> Tree:
     """A TOML file as a nested dictionary."""
     try:
-        return _parse(read_text(path, MOST_TOML))
+        return parse_toml(read_text(path, MOST_TOML))
     except FileNotFoundError:
         raise UserError(f"There is no config file {path}; check the path given with --config.") from None
     except IsADirectoryError:
@@ -123,7 +123,7 @@ def read_toml(path: Path) -> Tree:
         raise UserError(f"{path} is not valid TOML ({shortened(str(error))}); correct that line.") from None
 
 
-def _parse(text: str) -> Tree:
+def parse_toml(text: str) -> Tree:
     """``TOMLDecodeError`` for what is no TOML, ``Malformed`` for what no settings can be."""
     try:
         tree = tomllib.loads(text)

@@ -239,6 +239,11 @@ def test_names_in_the_readme_exist() -> None:
     assert recipes is not None and set(re.findall(r"`(\w+)`", recipes[1])) == set(RECIPES)
 
 
+def shown(folder: Path) -> set[str]:
+    """What is in a folder, but for hidden files such as the lock."""
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
 def test_the_run_folder_holds_what_the_readme_says_and_its_python_runs(here: Path) -> None:
     (snippet,) = blocks(ROOT / "README.md", "python")
     for long, short in (('"steps": 400', '"steps": 2'), ('"seed": 1', '"seed": 1, "net": {"name": "small"}')):
@@ -247,7 +252,7 @@ def test_the_run_folder_holds_what_the_readme_says_and_its_python_runs(here: Pat
     exec(compile(snippet, "README.md", "exec", dont_inherit=True), {})
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("### What a run folder holds")[1]
     said = {name.rstrip("/") for row in table(section.split("\n### ")[0]) for name in row[0].split(", ")}
-    assert {path.name for path in (here / "runs" / "from-python").iterdir()} == said
+    assert shown(here / "runs" / "from-python") == said
 
 
 @needs_weights
@@ -259,7 +264,7 @@ def test_the_tutorial_goes_through(here: Path) -> None:
     listed, cases = section.split("\nBeside these")
     always = {name.rstrip("/") for row in table(listed) for name in row[0].split(", ")} - {"test_predictions.parquet"}
     at_times = {name.rstrip("/") for name in re.findall(r"`([^`]+)`", cases.split("\n\n")[0])}
-    assert {path.name for path in (here / "runs" / "photos").iterdir()} == always | at_times
+    assert shown(here / "runs" / "photos") == always | at_times
     columns = (here / "predictions.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert columns == [name for row in table(page.read_text(encoding="utf-8")) for name in row[0].split(", ")]
     assert (here / "report.html").exists()

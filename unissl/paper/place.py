@@ -6,15 +6,15 @@ configuration that was asked for.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from unissl.config import parse_toml
 from unissl.errors import UserError
+from unissl.reading import parse_json
 from unissl.record import disk_errors
 from unissl.run_config import build_config, identity
 
@@ -136,16 +136,16 @@ def examine(place: Place, key: str) -> Finding:
         if "config.toml" not in names:
             return _foreign(f"{place} holds files that are no run ({names[0]}); move it away")
         if "summary.json" in names:
-            summary = json.loads(place.read("summary.json"))
+            summary = parse_json(place.read("summary.json"))
             if not isinstance(summary, dict) or summary.get("config") != key:
                 return _foreign(f"{place} holds a run of another configuration; move it away")
             return Finding("done", summary)
-        if identity(build_config(tomllib.loads(place.read("config.toml")))) != key:
+        if identity(build_config(parse_toml(place.read("config.toml")))) != key:
             return _foreign(f"{place} holds a begun run of another configuration; move it away")
         return _failure(place) if FAILED in names else Finding("cut off")
     except Unreachable:
         raise
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, UserError) as error:
+    except (ValueError, OSError, UserError) as error:
         said = " ".join(str(error).split())
         return _foreign(f"{place} cannot be read as a run ({said}); delete it to have it run again")
 
@@ -155,7 +155,8 @@ def _foreign(reason: str) -> Finding:
 
 
 def _failure(place: Place) -> Finding:
-    return Finding("failed", reason=str(json.loads(place.read(FAILED)).get("reason", "unknown")))
+    said = parse_json(place.read(FAILED))
+    return Finding("failed", reason=str(said.get("reason", "unknown") if isinstance(said, dict) else "unknown"))
 
 
 def require_folder(root: Path | str) -> None:

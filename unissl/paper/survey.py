@@ -11,6 +11,7 @@ from pathlib import Path
 from unissl.paper.estimate import Estimate, estimate
 from unissl.paper.grid import Outcome, PlannedRun, Scale, look
 from unissl.paper.place import ORIGIN, is_url
+from unissl.reading import parse_json, read_text
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _outdated(runs: Sequence[PlannedRun], root: Path | str) -> int:
         if file.parent.name in wanted or not (file.parent / "summary.json").exists():
             continue
         try:
-            count += json.dumps(json.loads(file.read_text(encoding="utf-8")), sort_keys=True) in cells
+            count += json.dumps(parse_json(read_text(file)), sort_keys=True) in cells
         except (OSError, ValueError):
             continue  # somebody else's file
     return count

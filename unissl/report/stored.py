@@ -109,7 +109,7 @@ class Summary(Stored):
     skipped: list[LeftOut] = []
     duplicates: list[Group] = []
     warnings: list[str] = []
-    versions: dict[str, str] | None = None
+    versions: dict[str, str | int] | None = None
     command: str | None = None
 
     @model_validator(mode="after")

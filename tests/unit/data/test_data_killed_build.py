@@ -20,6 +20,7 @@ from PIL import Image
 from unissl.data import DataConfig, decoded, load, store
 from unissl.data.cache import cache_folder, cached
 from unissl.data.decode import decode_stream
+from unissl.data.fit import Fit
 from unissl.errors import UserError
 from unissl.types import ImageTable
 
@@ -52,12 +53,12 @@ class Counter:
         self.decoded, self.stop_after = 0, stop_after
         patch.setattr(store, "decode_stream", self)
 
-    def __call__(self, items: Any, size: int, channels: int) -> Iterator[Any]:
+    def __call__(self, items: Any, size: int, channels: int, fit: Fit) -> Iterator[Any]:
         for item in items:
             if self.decoded == self.stop_after:
                 raise KeyboardInterrupt
             self.decoded += 1
-            yield from decode_stream([item], size, channels)
+            yield from decode_stream([item], size, channels, fit)
 
 
 def assert_same(one: ImageTable, other: ImageTable) -> None:

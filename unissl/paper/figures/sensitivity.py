@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
 from unissl.errors import UserError
+from unissl.evaluate.inference import load_model
 from unissl.paper.figures.series import SYMBOLS, FinishedRun, Series, differing, leaves
 from unissl.paper.figures.style import COLUMN, HUES, PAGE, Drawn, letter, panels
 
@@ -77,8 +77,7 @@ def value_of(run: FinishedRun, key: str) -> float:
     """The number itself, or what the default stands for: K = d + 1 anchors."""
     value = leaves(run.config).get(key)
     if value is None and key == "method.anchors":
-        with safe_open(run.folder.model, framework="np") as handle:
-            return float(handle.get_slice("head.weight").get_shape()[1] + 1)
+        return float(load_model(run.folder).module.state_dict()["head.weight"].shape[1] + 1)
     if value is None:
         raise UserError(f"{run.folder.path} does not say its {key}; train it with --set {key}=VALUE.")
     return float(value)
