@@ -179,10 +179,10 @@ BUILD = """
     decoded.FLUSH_BYTES = 1
     really = store.decode_stream
 
-    def slow(items, size, channels):
+    def slow(items, *how):
         for item in items:
             time.sleep(0.02)
-            yield from really([item], size, channels)
+            yield from really([item], *how)
 
     store.decode_stream = slow
     load(DataConfig(name="folder", root=sys.argv[1], size=8))

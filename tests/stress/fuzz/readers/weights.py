@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from case import Make, Reader
@@ -208,11 +209,12 @@ def published_reader(home: Path) -> Reader:
 
     known = pretrained.WEIGHTS["efficientnet-lite0"]
     digest = hashlib.sha256(content).hexdigest()
-    pretrained.WEIGHTS["fuzzed"] = type(known)(package, "w.pth", digest, 8)
+    entry = type(known)(package, "w.pth", digest, 8)
 
     def read(damaged: bytes) -> None:
         (place / "w.pth").write_bytes(damaged)
-        pretrained._read("fuzzed")
+        with patch.dict(pretrained.WEIGHTS, fuzzed=entry):
+            pretrained._read("fuzzed")
 
     return Reader([content], read, lambda rng: mutated(rng, [content]))
 
