@@ -77,6 +77,13 @@ def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel] | None
     return current
 
 
+def first_mistake(error: ValidationError) -> str:
+    """The first thing that a model found wrong in a file of somebody else's, with its place, on a part of a line."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return shortened(f"{where}: {first['msg']}" if where else first["msg"], 200)
+
+
 def merge(*trees: Mapping[str, Any]) -> Tree:
     """Nested dictionaries laid over each other; the later one wins key by key."""
     result: Tree = {}

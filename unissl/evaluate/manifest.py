@@ -8,7 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from unissl.errors import UserError, shortened
+from unissl.config import first_mistake
+from unissl.errors import UserError
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
@@ -61,9 +62,7 @@ def require_manifest(value: Any, path: Path) -> Mapping[str, Any]:
     try:
         Manifest.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = shortened(f"{where}: {first['msg']}" if where else first["msg"], 200)
+        reason = first_mistake(error)
         raise UserError(f"{path} does not describe a model ({reason}); restore it or train again.") from None
     checked: Mapping[str, Any] = value
     return checked

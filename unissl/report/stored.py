@@ -12,7 +12,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from unissl.errors import UserError, shortened
+from unissl.config import first_mistake
+from unissl.errors import UserError
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -181,9 +182,7 @@ def require(model: type[Stored], value: Any, path: Path) -> Any:
     try:
         model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = shortened(f"{where}: {first['msg']}" if where else first["msg"], 200)
+        reason = first_mistake(error)
         raise UserError(f"{path} is not what a run writes ({reason}); restore it or train again.") from None
     return value
 
