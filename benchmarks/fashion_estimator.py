@@ -74,7 +74,10 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     seeds = [int(seed) for seed in parser.parse_args().seeds.split(",")]
     dataset = load(DataConfig(name="fashion-mnist"))
-    found = [one_seed(dataset, seed) for seed in seeds]
+    found = []
+    for seed in seeds:
+        found.append(one_seed(dataset, seed))
+        print(f"seed {seed}: " + ", ".join(f"{name} {value:.1f}" for name, value in found[-1].items()), flush=True)
     print("| | " + " | ".join(f"seed {seed}" for seed in seeds) + " | mean |")
     print("|---" * (len(seeds) + 2) + "|")
     for name in found[0]:

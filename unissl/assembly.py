@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -28,7 +27,6 @@ from unissl.run_config import MachineConfig, RunConfig
 from unissl.train import checkpoint
 from unissl.train.checkpoint import TrainState
 from unissl.train.ema import Ema
-from unissl.train.fast_net import FastNet, fast_net
 from unissl.train.learner import Learner
 from unissl.train.optim import build_optimizer
 from unissl.types import DataInfo, Split
@@ -87,33 +85,6 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
     return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
-
-
-def quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
-    """How the settings want the network called in training; compiling it is tried on the images of a step."""
-    half, how = config.train.precision == "bfloat16", config.machine.compile
-    if how == "off" and not half:
-        return None
-    state.learner.train()
-    images = torch.cat([view for stream in batches.at(0).values() for view in stream.views.values()])
-    steps = (config.train.steps or 0) - state.step
-
-    def say(message: str) -> None:
-        if not quiet:
-            print(message, file=sys.stderr)
-
-    return fast_net(state.learner.net, how, half, images, steps, say)
-
-
-def prefetches(machine: MachineConfig, device: torch.device) -> bool:
-    """Whether batches are made ahead: as the settings say, or by default where a core is free for it."""
-    return a_core_is_free(device) if machine.prefetch is None else machine.prefetch
-
-
-def a_core_is_free(device: torch.device) -> bool:
-    """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
-    costs a small step more than making the batch in the open."""
-    return device.type != "cpu" or torch.get_num_threads() * current().local_size < (os.cpu_count() or 1)
 
 
 def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:

@@ -8,6 +8,7 @@ since each refit has fewer labels than the classifier it speaks for, and it is a
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
+from torch import Tensor
 
-from unissl.assembly import assemble_on, averaged_predictions, prefetches, take_up
+from unissl.assembly import assemble_on, averaged_predictions, take_up
 from unissl.batches import Batches
 from unissl.distributed.agreement import from_first
 from unissl.errors import UserError
 from unissl.evaluate.metrics import score
+from unissl.finish_training import finish_training
 from unissl.record import RunFolder, read_json, write_json
 from unissl.run_config import RunConfig, identity
-from unissl.train.trainer import Trainer
+from unissl.train.learner import Learner
 from unissl.types import Split
 
 Positions = npt.NDArray[np.int64]
@@ -110,21 +113,17 @@ def _refit(
         return np.array(before, dtype=np.int64)
     place = RunFolder(folder.path / "folds" / str(number))
     from_first(place.create)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 1})})
     state, own = assemble_on(config, batches.views, without(split, held), batches.device)
     take_up(place, state, identity(config), config.machine.threads)
-    Trainer(
-        state=state,
-        batches=own,
-        config=config.train.model_copy(update={"epochs": 1}),
-        optim=config.optim,
-        folder=place,
-        config_hash=identity(config),
-        evaluate=lambda learner, shadow: ({}, np.zeros(0, dtype=np.int64)),
-        title=f"{config.method.name}, cross-validation {number + 1}",
-        quiet=quiet,
-        prefetch=prefetches(config.machine, own.device),
-    ).run()
+    title = f"{config.method.name}, cross-validation {number + 1}"
+    finish_training(config, state, own, place, _nothing, quiet=quiet, title=title)
     said = averaged_predictions(state.learner, state.ema.shadow, own.views, own, split.labelled[held]).classes
     from_first(lambda: write_json(done, said.tolist()))
     from_first(lambda: shutil.rmtree(place.path))
     return said
+
+
+def _nothing(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Positions]:
+    """There is nothing to evaluate on the way."""
+    return {}, np.zeros(0, dtype=np.int64)

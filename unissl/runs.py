@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from unissl.assembly import assemble, averaged_predictions, find_device, prefetches, quick_network, take_up
+from unissl.assembly import assemble, averaged_predictions, find_device, take_up
 from unissl.batches import Batches, Views
 from unissl.config import Tree, to_toml
 from unissl.content import changed_data, compare_content, note_content
@@ -23,6 +23,7 @@ from unissl.errors import UserError
 from unissl.evaluate.diagnostics import pool_record
 from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions
+from unissl.finish_training import finish_training
 from unissl.material import front, views_of_test
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
@@ -36,7 +37,6 @@ from unissl.splits import make_split, read_split, write_split
 from unissl.train.checkpoint import TrainState
 from unissl.train.learner import Learner
 from unissl.train.memory import memory_errors
-from unissl.train.trainer import Trainer
 from unissl.types import OUTSIDE, Split
 
 Rows = npt.NDArray[np.int64]
@@ -161,20 +161,7 @@ def carry_out(
             metrics["pool"] = pool_record(learner.predict, learner.method, batches, rows, truth, state.step)
         return metrics, predicted
 
-    trainer = Trainer(
-        state=state,
-        batches=batches,
-        config=config.train,
-        optim=config.optim,
-        folder=folder,
-        config_hash=identity(config),
-        evaluate=judge,
-        title=config.method.name,
-        quiet=quiet,
-        prefetch=prefetches(config.machine, batches.device),
-    )
-    state.learner.fast = quick_network(config, state, batches, quiet)
-    trainer.run()
+    finish_training(config, state, batches, folder, judge, quiet=quiet)
     seconds = time.monotonic() - started
     estimate = None if tests is not None else cross_validate(config, folder, split, batches, quiet)
 

@@ -10,7 +10,7 @@ from cli_helpers import Refuses, succeed
 
 from unissl.paper import mini
 from unissl.paper.catalogue import get_experiment
-from unissl.paper.grid import plan
+from unissl.paper.grid import Part, plan
 from unissl.runs import run
 
 
@@ -19,7 +19,7 @@ def test_tables_and_figures_of_an_experiment_take_the_runs_that_are_there(
 ) -> None:
     monkeypatch.setitem(mini.BUDGET, "steps", 2)
     monkeypatch.setitem(mini.BUDGET, "epochs", 2)
-    (planned,) = plan(get_experiment("motivation"), "mini", ["sage"])
+    (planned,) = plan(get_experiment("motivation"), "mini", Part(["sage"]))
     root = tmp_path / "runs"
     run(planned.config, planned.folder(root), quiet=True)
     words = ("motivation", "--scale", "mini", "--runs", root)

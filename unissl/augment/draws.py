@@ -5,8 +5,12 @@ from __future__ import annotations
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 def uniform_table(seed: int, step: int, stream: str, view: str, rows: int, columns: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Moves of pixels: crop, flip and nearest-neighbour affine warps, bit for bit as Pillow.
+"""Where the pixels of a view come from: crop, flip and nearest-neighbour affine warps, bit for bit as Pillow.
 
 Where a pixel comes from is a sum of a term of its column and a term of its row. The terms are computed on the
 CPU, in float64 and the fixed-point numbers Pillow uses; adding them up and fetching pixels is all the device does.
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
-from unissl.augment.arrays import Array, Floats, Ints, add, empty, send, take
-from unissl.augment.pixels import pack, unpack
+from unissl.augment.draws import Floats, Ints
 
 Terms = npt.NDArray[np.int32]
 
@@ -22,33 +24,28 @@ ONE = 1 << 16
 """The number 1 in 16.16 fixed point."""
 
 
-def crop_and_flip(
-    images: Array,
-    order: Ints,
-    top: Ints,
-    left: Ints,
-    flip: npt.NDArray[np.bool_],
-    margin: int,
-    side: int | None = None,
-) -> Array:
-    """Pad by reflection, cut the original size, or a square of ``side``, at (top, left) of the padded image, mirror
-    where ``flip`` says so.
+@dataclass(frozen=True)
+class Window:
+    """Which pixels of n images a view shows."""
 
-    ``images`` are uint8 (n, H, W, C). The result is images[order], each by its own ``top`` and ``left``, which leave
-    the cut within the padded image, and ``flip``.
-    """
-    _, height, width, channels = images.shape
-    columns = _windows(width, margin, side or width)
-    x = np.concatenate([columns, columns[:, ::-1]]).take(left + len(columns) * flip, 0)
-    y = (_windows(height, margin, side or height) * width).take(top, 0)
-    y += (order * (height * width)).astype(np.int32)[:, None]
-    positions = send(y, images)[:, :, None] + send(x, images)[:, None]
-    cropped = empty((len(order), side or height, side or width, channels), "uint8", images)
-    unpack(take(pack(images), positions), cropped)
-    return cropped
+    rows: Terms
+    """(n, height of the view)"""
+    columns: Terms
+    """(n, width of the view); backwards where the view is mirrored"""
 
 
-def _windows(size: int, margin: int, length: int) -> Terms:
+def window(
+    size: tuple[int, int], top: Ints, left: Ints, flip: npt.NDArray[np.bool_], margin: int, side: int | None = None
+) -> Window:
+    """Pad images of ``size`` (height, width) by reflection, cut the original size, or a square of ``side``, at
+    (top, left) of the padded image, mirror where ``flip`` says so. The cut must lie within the padded image."""
+    height, width = size
+    columns = _starts(width, margin, side or width)
+    both = np.concatenate([columns, columns[:, ::-1]])
+    return Window(_starts(height, margin, side or height).take(top, 0), both.take(left + len(columns) * flip, 0))
+
+
+def _starts(size: int, margin: int, length: int) -> Terms:
     """Positions in a row of a size that is mirrored at both ends, without repeating them, for each start of a cut."""
     position = np.arange(-margin, size + margin - length + 1)[:, None] + np.arange(length)
     return ((size - 1) - abs((size - 1) - abs(position))).astype(np.int32)
@@ -56,41 +53,36 @@ def _windows(size: int, margin: int, length: int) -> Terms:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the pixels of n images come from, in 16.16: x + x_by_row and y + y_by_column.
-
-    A term that is None is zero. Then columns stay columns, or rows rows, and there is less to compute.
-    """
+    """Where the pixels of n images come from, in 16.16: x + x_by_row and y + y_by_column."""
 
     x: Terms
     """(n, W)"""
     y: Terms
     """(n, H)"""
-    x_by_row: Terms | None = None
+    x_by_row: Terms
     """(n, H)"""
-    y_by_column: Terms | None = None
+    y_by_column: Terms
     """(n, W)"""
-
-    def part(self, members: slice) -> Source:
-        terms = (self.x, self.y, self.x_by_row, self.y_by_column)
-        return Source(*(None if term is None else term[members] for term in terms))  # type: ignore[arg-type]
 
 
 def shear_x(amount: Floats, height: int, width: int) -> Source:
     x = _line(0.5 + amount * 0.5, np.ones_like(amount), width)
-    return Source(x, _unmoved(amount, height), x_by_row=_line(np.zeros_like(amount), amount, height))
+    return Source(x, _unmoved(amount, height), _line(np.zeros_like(amount), amount, height), _zero(amount, width))
 
 
 def shear_y(amount: Floats, height: int, width: int) -> Source:
     y = _line(amount * 0.5 + 0.5, np.ones_like(amount), height)
-    return Source(_unmoved(amount, width), y, y_by_column=_line(np.zeros_like(amount), amount, width))
+    return Source(_unmoved(amount, width), y, _zero(amount, height), _line(np.zeros_like(amount), amount, width))
 
 
 def translate_x(share: Floats, height: int, width: int) -> Source:
-    return Source(_steps(share * width + 0.5, width), _unmoved(share, height))
+    x = _steps(share * width + 0.5, width)
+    return Source(x, _unmoved(share, height), _zero(share, height), _zero(share, width))
 
 
 def translate_y(share: Floats, height: int, width: int) -> Source:
-    return Source(_unmoved(share, width), _steps(share * height + 0.5, height))
+    y = _steps(share * height + 0.5, height)
+    return Source(_unmoved(share, width), y, _zero(share, height), _zero(share, width))
 
 
 def rotate(degrees: Floats, height: int, width: int) -> Source:
@@ -123,36 +115,31 @@ def _unmoved(like: Floats, size: int) -> Terms:
     return np.broadcast_to(np.arange(0, size * ONE, ONE, dtype=np.int32), (len(like), size))
 
 
-def warp(images: Array, sources: list[Source]) -> None:
-    """Change images in place, the first ones by the first source, and so on; black where the source lies outside."""
-    n, height, width, _ = images.shape
+def _zero(like: Floats, size: int) -> Terms:
+    return np.zeros((len(like), size), np.int32)
+
+
+def crop(images: Tensor, shown: Window) -> Tensor:
+    """What the window shows of images, uint8 (n, H, W, C)."""
+    rows, columns = _send(images, shown.rows, shown.columns)
+    return _fetch(images, rows[:, :, None], columns[:, None])
+
+
+def warp(images: Tensor, source: Source) -> Tensor:
+    """Images, uint8 (n, H, W, C), with each pixel from its source; black where that lies outside."""
+    _, height, width, _ = images.shape
+    x, y, x_by_row, y_by_column = _send(images, source.x, source.y, source.x_by_row, source.y_by_column)
     # A black frame of one pixel catches everything outside, which is cheaper than masks.
-    framed = pack(images, frame=1)
-    corner = np.arange(n, dtype=np.int32)[:, None] * ((height + 2) * (width + 2)) + (width + 3)
-    positions = empty((n, height, width), "int32", images)
-    start = 0
-    for source in sources:
-        members = slice(start, start + len(source.x))
-        _write_positions(source, corner[members], positions[members])
-        start += len(source.x)
-    unpack(take(framed, positions), images)
+    rows = ((y[:, :, None] + y_by_column[:, None]) >> 16).clamp(-1, height) + 1
+    columns = ((x[:, None] + x_by_row[:, :, None]) >> 16).clamp(-1, width) + 1
+    return _fetch(pad(images, (0, 0, 1, 1, 1, 1)), rows, columns)
 
 
-def _write_positions(source: Source, corner: Terms, out: Array) -> None:
-    """Positions (n, H, W) in framed images whose first pixel inside the frame is at ``corner`` (n, 1)."""
-    _, height, width = out.shape
-    if source.x_by_row is None:
-        x = send((source.x >> 16).clip(-1, width), out)[:, None]
-    else:
-        x = send(source.x, out)[:, None] + send(source.x_by_row, out)[:, :, None]
-        x >>= 16
-        x = x.clip(-1, width)
-    if source.y_by_column is None:
-        y = send((source.y >> 16).clip(-1, height) * (width + 2) + corner, out)[:, :, None]
-    else:
-        y = send(source.y, out)[:, :, None] + send(source.y_by_column, out)[:, None]
-        y >>= 16
-        y = y.clip(-1, height)
-        y *= width + 2
-        y += send(corner, out)[:, None]
-    add(x, y, out)
+def _send(images: Tensor, *terms: Terms) -> list[Tensor]:
+    return [torch.from_numpy(np.ascontiguousarray(term)).to(images.device) for term in terms]
+
+
+def _fetch(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Pixels of each image at ``rows`` and ``columns``, which broadcast to (n, height, width)."""
+    image = torch.arange(len(images), device=images.device)[:, None, None]
+    return images[image, rows, columns]

@@ -1,87 +1,65 @@
 """Operations that map each pixel by its own value: what Pillow does with a lookup table, bit for bit.
 
-Every function changes images, uint8 (n, H, W, C), in place. Arithmetic on many bytes at once is faster than looking
-up each of them, so only the two operations that depend on the picture make tables.
+Every function takes images, uint8 (n, H, W, C), and those that have a magnitude one for each image, on the CPU.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unissl.augment.arrays import (
-    Array,
-    Floats,
-    cast,
-    count,
-    extremes,
-    largest,
-    per_image,
-    running_sum,
-    send,
-    take,
-    tensor,
-)
 
-
-def posterize(images: Array, bits: Floats) -> None:
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the floor(bits) highest bits."""
-    levels = images.reshape(len(images), -1)
-    levels &= per_image(256 - 2.0 ** (8 - np.floor(bits)), "uint8", images)
+    return images & _per_image(256 - 2.0 ** (8 - bits.floor()), torch.uint8, images)
 
 
-def solarize(images: Array, threshold: Floats) -> None:
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     """Invert what is not below the threshold."""
     # A grey level is below a real threshold exactly when it is below its ceiling, which at 256 no longer fits a byte.
-    first = np.ceil(threshold)
-    levels = images.reshape(len(images), -1)
-    bright = levels >= per_image(np.minimum(first, 255), "uint8", images)
-    levels ^= bright * per_image(255 * (first < 256), "uint8", images)  # v ^ 255 = 255 - v
+    return torch.where(images.to(torch.int16) < _per_image(threshold.ceil(), torch.int16, images), images, 255 - images)
 
 
-def autocontrast(images: Array) -> None:
+def _per_image(values: Tensor, dtype: torch.dtype, images: Tensor) -> Tensor:
+    return values.to(dtype)[:, None, None, None].to(images.device)
+
+
+def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel to the full range."""
-    n, height, width, channels = images.shape
-    darkest, brightest = extremes(images.reshape(n, height, -1))
-    low, _ = extremes(darkest.reshape(n, width, channels))
-    _, high = extremes(brightest.reshape(n, width, channels))
-    table = cast(low, "int32") * 256 + cast(high, "int32")
-    images[:] = take(_stretch_tables(tensor(images).device), _positions(images, table))
+    low, high = images.amin((1, 2)).to(torch.int32), images.amax((1, 2)).to(torch.int32)
+    return _look_up(_stretch_tables(images.device), images, low * 256 + high)
 
 
-def equalize(images: Array) -> None:
+def equalize(images: Tensor) -> Tensor:
     """Flatten the histogram of each channel; exact for images of fewer than 2^24 pixels."""
     n, height, width, channels = images.shape
-    positions = _positions(images, send(np.arange(n * channels, dtype=np.int32).reshape(n, channels), images))
-    counts = count(positions, n * channels * 256).reshape(n, channels, 256)
-    images[:] = take(_flattening_tables(counts, height * width), positions)
+    table = torch.arange(n * channels, dtype=torch.int32, device=images.device).view(n, channels)
+    positions = _positions(images, table).view(-1).to(torch.int64)
+    # Not bincount, which would wait for the device to learn how long its result is.
+    one = torch.ones(1, dtype=torch.int32, device=images.device).expand(len(positions))
+    counts = torch.zeros(n * channels * 256, dtype=torch.int32, device=images.device).scatter_add_(0, positions, one)
+    return _look_up(_flattening_tables(counts.view(n, channels, 256), height * width), images, table)
 
 
-def _flattening_tables(counts: Array, pixels: int) -> Array:
+def _flattening_tables(counts: Tensor, pixels: int) -> Tensor:
     """Tables of Equalize, uint8 (n, C, 256), by how many of the pixels have each level."""
-    upto = running_sum(counts)
-    below_brightest = largest(upto * (upto < pixels))
-    step = below_brightest // 255
-    darker = upto - counts
-    darker += step // 2
-    table = cast(darker, "float32")
-    table /= cast(step + (step == 0), "float32")
+    upto = counts.cumsum(2, dtype=torch.int32)
+    step = (upto * (upto < pixels)).amax(2, keepdim=True) // 255
+    table = (upto - counts + step // 2) // step.clamp(min=1)
     # Where fewer than 255 pixels are darker than the brightest ones, step is 0 and Pillow leaves the channel alone.
-    table *= cast(step > 0, "float32")
-    table += send(np.arange(256, dtype=np.float32), counts) * cast(step == 0, "float32")
-    return cast(table.clip(0, 255), "uint8")
+    unchanged = torch.arange(256, dtype=torch.int32, device=counts.device)
+    return torch.where(step > 0, table.clamp(max=255), unchanged).to(torch.uint8)
 
 
-def _positions(images: Array, table: Array) -> Array:
-    """Where each level finds itself in tables of 256 entries, given the number of the ``table``, int32 (n, C)."""
-    n, height, width, channels = images.shape
-    positions = cast(images, "int32")
-    rows = positions.reshape(n, height, -1)  # the inner loop goes over whole rows, since one over channels is slow
-    rows += (table * 256)[:, send(np.arange(width * channels) % channels, images)][:, None]
-    return positions
+def _look_up(tables: Tensor, images: Tensor, table: Tensor) -> Tensor:
+    """Each level's entry in its table of 256, given the number of the ``table``, int32 (n, C)."""
+    return tables.view(-1).index_select(0, _positions(images, table).view(-1)).view(images.shape)
+
+
+def _positions(images: Tensor, table: Tensor) -> Tensor:
+    return images.to(torch.int32) + (table * 256)[:, None, None]
 
 
 @cache

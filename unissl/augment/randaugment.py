@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from unissl.augment import enhance, geometry, pointwise
-from unissl.augment.arrays import Array, Floats, Ints, send
+from unissl.augment.draws import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,10 @@ class Operation:
     name: str
     low: float = 0.0
     high: float = 0.0
-    change: Callable[[Array, Floats], None] | None = None
-    """(images, magnitudes): changes the images in place."""
+    change: Callable[[Tensor, Tensor], Tensor] | None = None
+    """(images, magnitudes on the CPU): the changed images."""
     source: Callable[[Floats, int, int], geometry.Source] | None = None
-    """(magnitudes, height, width): says where pixels come from; such operations share one fetch of pixels."""
+    """(magnitudes, height, width): says where pixels come from."""
 
 
 OPERATIONS = (
@@ -47,7 +48,6 @@ OPERATIONS = (
     Operation("TranslateX", -0.3, 0.3, source=geometry.translate_x),
     Operation("TranslateY", -0.3, 0.3, source=geometry.translate_y),
 )
-"""Those with a source come last, so that images sorted by operation have them side by side."""
 
 
 def choose(draws: Floats, geometry_scale: float) -> tuple[Ints, Floats]:
@@ -63,53 +63,20 @@ def choose(draws: Floats, geometry_scale: float) -> tuple[Ints, Floats]:
     return choice, low[choice] + (high - low)[choice] * draws[:, 1::2]
 
 
-def first_order(choice: Ints) -> Ints:
-    """Images (n,) sorted by the operation of their first slot."""
-    return choice[:, 0].argsort(kind="stable") if choice.shape[1] else np.arange(len(choice))
-
-
-def randaugment(images: Array, choice: Ints, magnitudes: Floats) -> Array:
-    """Images uint8 (n, H, W, C), each through its own operations, slot after slot (see ``choose``).
-
-    They come in ``first_order``, into which the crop before can put them at no cost, and leave in the order of
-    ``choice``. The input may be changed.
-    """
-    place = first_order(choice).argsort()  # of each image of the batch among ``images``
-    sources = _sources(choice, magnitudes, images.shape[1], images.shape[2])
+def randaugment(images: Tensor, choice: Ints, magnitudes: Floats) -> Tensor:
+    """Images uint8 (n, H, W, C), each through its own operations, slot after slot (see ``choose``)."""
+    images = images.clone()
     for slot in range(choice.shape[1]):
-        order = choice[:, slot].argsort(kind="stable")
-        if slot:
-            images, place = _reorder(images, place[order]), order.argsort()
-        sizes = np.bincount(choice[:, slot], minlength=len(OPERATIONS)).tolist()
-        _apply_sorted(images, sizes, magnitudes[order, slot], sources[slot])
-    return _reorder(images, place)
+        for number, operation in enumerate(OPERATIONS):
+            members = np.flatnonzero(choice[:, slot] == number)
+            if len(members):
+                where = torch.from_numpy(members).to(images.device)
+                images[where] = apply(operation, images[where], magnitudes[members, slot])
+    return images
 
 
-def _reorder(images: Array, order: Ints) -> Array:
-    return images[send(order, images)] if isinstance(images, Tensor) else images.take(order, 0)
-
-
-def _sources(choice: Ints, magnitudes: Floats, height: int, width: int) -> list[list[geometry.Source]]:
-    """By slot, the sources of the images that move, in the order of their operations; made for all slots at once."""
-    by_slot: list[list[geometry.Source]] = [[] for _ in range(choice.shape[1])]
-    for number, operation in enumerate(OPERATIONS):
-        if operation.source:
-            where = (choice == number).T
-            source, end = operation.source(magnitudes.T[where], height, width), 0
-            for slot, size in enumerate(where.sum(1).tolist()):
-                by_slot[slot].append(source.part(slice(end, end + size)))
-                end += size
-    return by_slot
-
-
-def _apply_sorted(images: Array, sizes: list[int], magnitudes: Floats, sources: list[geometry.Source]) -> None:
-    """One operation per image, in place; the first ``sizes[0]`` images take the first operation, and so on."""
-    start = 0
-    for operation, size in zip(OPERATIONS, sizes, strict=True):
-        if operation.source:
-            break
-        if operation.change and size:
-            members = slice(start, start + size)
-            operation.change(images[members], magnitudes[members])
-        start += size
-    geometry.warp(images[start:], sources)
+def apply(operation: Operation, images: Tensor, magnitudes: Floats) -> Tensor:
+    """One operation for all images."""
+    if operation.source:
+        return geometry.warp(images, operation.source(magnitudes, *images.shape[1:3]))
+    return operation.change(images, torch.from_numpy(magnitudes)) if operation.change else images

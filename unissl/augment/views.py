@@ -15,11 +15,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.augment.arrays import Array, Floats, Ints, from_tensor, tensor
-from unissl.augment.cutout import cutout
-from unissl.augment.draws import uniform_table
-from unissl.augment.geometry import crop_and_flip
-from unissl.augment.randaugment import choose, first_order, randaugment
+from unissl.augment import geometry, on_cpu
+from unissl.augment.cutout import cutout, rectangles
+from unissl.augment.draws import Floats, uniform_table
+from unissl.augment.randaugment import choose, randaugment
 from unissl.config import Settings
 from unissl.errors import UserError
 
@@ -54,42 +53,54 @@ class AugmentConfig(Settings):
     """For vectors of a frozen network: strongly augmented copies of each image that are stored beside it."""
 
 
-def _none(images: Array, draws: Floats, config: AugmentConfig) -> Array:
+def _none(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
     """The images themselves, or their centre."""
     top, left = _centre(images.shape[1:3], config)
     return images[:, top : top + config.crop, left : left + config.crop] if config.crop else images
 
 
-def _flip(images: Array, draws: Floats, config: AugmentConfig) -> Array:
+def _flip(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
     """Random flip alone."""
-    everything = np.arange(len(images))
     top, left = (np.full(len(images), start) for start in _centre(images.shape[1:3], config))
-    return crop_and_flip(images, everything, top, left, (draws[:, 0] < 0.5) & config.flip, 0, config.crop)
+    flip = (draws[:, 0] < 0.5) & config.flip
+    return _crop(images, geometry.window(_size(images), top, left, flip, 0, config.crop))
 
 
-def _weak(images: Array, draws: Floats, config: AugmentConfig) -> Array:
+def _weak(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
     """Random crop of the reflect-padded image, random flip."""
-    return _crop(images, np.arange(len(images)), draws, config)
+    return _crop(images, _random_window(images, draws, config))
 
 
-def _strong(images: Array, draws: Floats, config: AugmentConfig) -> Array:
+def _strong(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
     """A crop and flip of its own, RandAugment, then cutout."""
+    shown = _random_window(images, draws, config)
     choice, magnitudes = choose(draws[:, CROP_DRAWS:-CUTOUT_DRAWS], config.geometry)
-    images = randaugment(_crop(images, first_order(choice), draws, config), choice, magnitudes)
-    if config.cutout:
-        cutout(images, draws[:, -CUTOUT_DRAWS:], config.cutout)
-    return images
+    filled = rectangles(draws[:, -CUTOUT_DRAWS:], config.cutout, shown.rows.shape[1], shown.columns.shape[1])
+    if _compiled(images):
+        return on_cpu.strong(images, shown, choice, magnitudes, filled)
+    return cutout(randaugment(_crop(images, shown), choice, magnitudes), filled)
 
 
-def _crop(images: Array, order: Ints, draws: Floats, config: AugmentConfig) -> Array:
-    """The images[order], each cropped and flipped by its own row of ``draws``."""
-    side = min(images.shape[1:3])
-    if config.pad >= side:
-        raise UserError(f"Setting 'augment.pad' is {config.pad}; set it below the images' side of {side} pixels.")
-    starts = [_room(size, config.pad, config.crop or size) + 1 for size in images.shape[1:3]]
-    top, left = (draws[order, :2] * starts).astype(np.int64).T
-    flip = (draws[order, 2] < 0.5) & config.flip
-    return crop_and_flip(images, order, top, left, flip, config.pad, config.crop)
+def _crop(images: Tensor, shown: geometry.Window) -> Tensor:
+    return on_cpu.crop(images, shown) if _compiled(images) else geometry.crop(images, shown)
+
+
+def _compiled(images: Tensor) -> bool:
+    return images.device.type == "cpu" and on_cpu.has_compiler()
+
+
+def _random_window(images: Tensor, draws: Floats, config: AugmentConfig) -> geometry.Window:
+    """Each image is cropped and flipped by its own row of ``draws``."""
+    size = _size(images)
+    if config.pad >= min(size):
+        raise UserError(f"Setting 'augment.pad' is {config.pad}; set it below the images' side of {min(size)} pixels.")
+    starts = [_room(length, config.pad, config.crop or length) + 1 for length in size]
+    top, left = (draws[:, :2] * starts).astype(np.int64).T
+    return geometry.window(size, top, left, (draws[:, 2] < 0.5) & config.flip, config.pad, config.crop)
+
+
+def _size(images: Tensor) -> tuple[int, int]:
+    return images.shape[1], images.shape[2]
 
 
 def _centre(sizes: Sequence[int], config: AugmentConfig) -> list[int]:
@@ -111,7 +122,7 @@ class View:
     """A kind of view: how many random numbers an image takes, and what is done with them."""
 
     columns: Callable[[AugmentConfig], int]
-    apply: Callable[[Array, Floats, AugmentConfig], Array]
+    apply: Callable[[Tensor, Floats, AugmentConfig], Tensor]
 
 
 VIEWS = {
@@ -154,7 +165,7 @@ def make_view(
         raise ValueError("positions must name one place in the global batch per image")
     view = VIEWS[_kind(name)]
     draws = uniform_table(seed, step, stream, name, end, view.columns(config))
-    return tensor(view.apply(from_tensor(images.contiguous()), draws[first:].numpy(), config))
+    return view.apply(images.contiguous(), draws[first:].numpy(), config)
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

@@ -18,7 +18,7 @@ from unissl.paper.catalogue import get_experiment
 from unissl.paper.engines import Engine
 from unissl.paper.engines.local import LocalEngine
 from unissl.paper.engines.ray import RayEngine
-from unissl.paper.grid import plan
+from unissl.paper.grid import Part, plan
 from unissl.paper.place import is_url, require_folder
 from unissl.paper.survey import survey
 from unissl.paper.work import Prepare, Report, Task
@@ -69,7 +69,8 @@ def carry_out(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
     if not experiment.runs:
         reads = f" It reads the runs of {', '.join(experiment.reads)}: run those." if experiment.reads else ""
         raise UserError(f"{experiment.name} has no runs of its own.{reads} {experiment.note}")
-    runs = plan(experiment, request.scale, words(request.only), seed_list(request.seeds), words(request.settings))
+    part = Part(words(request.only), words(request.settings), seed_list(request.seeds))
+    runs = plan(experiment, request.scale, part)
     found = survey(runs, request.out)
     for line in found.lines(request.jobs):
         print(f"{experiment.name}, {request.scale}: {line}", flush=True)

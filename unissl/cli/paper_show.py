@@ -50,9 +50,10 @@ def table(
         raise UserError(f"{out} exists already; choose another --out.")
     from unissl.cli.paper_run import seed_list, words
     from unissl.paper.formats import render
+    from unissl.paper.grid import Part
     from unissl.paper.make_table import make_tables
 
-    text = render(make_tables(name, scale, runs, words(only), seed_list(seeds), words(settings)), format)
+    text = render(make_tables(name, scale, runs, Part(words(only), words(settings), seed_list(seeds))), format)
     if out is None:
         print(text, end="")
         return

@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from unissl.assembly import assemble_on, averaged_predictions, find_device, prefetches, quick_network
+from unissl.assembly import assemble_on, averaged_predictions, find_device
 from unissl.config import to_tree
 from unissl.estimators.inputs import Inputs, inputs_of
 from unissl.evaluate.predict import Predictions, predict_rows
+from unissl.finish_training import finish_training
 from unissl.record import RunFolder
-from unissl.run_config import RunConfig, build_config, identity
+from unissl.run_config import RunConfig, build_config
 from unissl.settle import settle_steps
 from unissl.train.learner import Learner
 from unissl.train.memory import memory_errors
 from unissl.train.signals import Interrupted
-from unissl.train.trainer import Trainer
 from unissl.types import Split
 
 Rows = npt.NDArray[Any]
@@ -75,22 +76,11 @@ def train(
             config = settle_steps(config, state, batches)
         folder = RunFolder(place)
         looked_at = split.unlabelled[: 4 * config.batch.evaluation]
-        state.learner.fast = quick_network(config, state, batches, quiet)
-        Trainer(
-            state=state,
-            batches=batches,
-            config=config.train,
-            optim=config.optim,
-            folder=folder,
-            config_hash=identity(config),
-            evaluate=lambda learner, shadow: (
-                {},
-                averaged_predictions(learner, shadow, views, batches, looked_at).classes,
-            ),
-            title=config.method.name,
-            quiet=quiet,
-            prefetch=prefetches(config.machine, device),
-        ).run()
+
+        def judge(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
+            return {}, averaged_predictions(learner, shadow, views, batches, looked_at).classes
+
+        finish_training(config, state, batches, folder, judge, quiet=quiet)
         record = folder.read_metrics()
     state.learner.load_state_dict(state.ema.shadow, strict=False)  # the shadow lacks buffers, which are live ones
     fitted = Fitted(config, split, inputs, state.learner)

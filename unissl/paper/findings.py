@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unissl.paper.experiment import Cell, Experiment, Setting, Variant
-from unissl.paper.grid import Scale, look, plan
+from unissl.paper.grid import ALL, Part, Scale, look, plan
 
 READINGS = {"last": "last", "mean_last_20": "mean of last 20", "best": "best"}
 """The three ways to take one accuracy from a run's evaluations, and what tables call them. The paper prints the best,
@@ -31,17 +31,10 @@ class Found:
         return {seed: 100 * s["accuracy"][reading] for seed, s in self.summaries.items() if "accuracy" in s}
 
 
-def gather(
-    experiment: Experiment,
-    scale: Scale,
-    root: Path | str,
-    only: Collection[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    settings: Collection[str] | None = None,
-) -> dict[Cell, Found]:
+def gather(experiment: Experiment, scale: Scale, root: Path | str, part: Part = ALL) -> dict[Cell, Found]:
     """Every planned cell with what its folders hold."""
     cells: dict[Cell, Found] = {}
-    for run in plan(experiment, scale, only, seeds, settings):
+    for run in plan(experiment, scale, part):
         found = cells.setdefault((run.variant.name, run.setting.name), Found())
         outcome = look(run, root)
         if outcome.state == "done" and outcome.summary is not None:

@@ -65,19 +65,27 @@ class Outcome:
     reason: str | None = None
 
 
-def plan(
-    experiment: Experiment,
-    scale: Scale,
-    only: Collection[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    settings: Collection[str] | None = None,
-) -> list[PlannedRun]:
-    """The runs of an experiment, setting by setting; of the variants in ``only``, in the ``settings`` named and with
-    other ``seeds`` where these are given."""
-    rows = _chosen(only, experiment.variants, f"variant of {experiment.name}")
-    columns = _chosen(settings, experiment.settings, f"setting of {experiment.name}")
+@dataclass(frozen=True)
+class Part:
+    """Which runs of an experiment are meant; None is for all."""
+
+    only: Collection[str] | None = None
+    """Names of variants."""
+    settings: Collection[str] | None = None
+    """Names of settings."""
+    seeds: Sequence[int] | None = None
+    """May be others than the experiment's."""
+
+
+ALL = Part()
+
+
+def plan(experiment: Experiment, scale: Scale, part: Part = ALL) -> list[PlannedRun]:
+    """The runs of an experiment, setting by setting."""
+    rows = _chosen(part.only, experiment.variants, f"variant of {experiment.name}")
+    columns = _chosen(part.settings, experiment.settings, f"setting of {experiment.name}")
     found = []
-    for seed in experiment.seeds if seeds is None else seeds:
+    for seed in experiment.seeds if part.seeds is None else part.seeds:
         for setting in columns:
             for variant in rows:
                 config = full_config(setting, variant, seed)

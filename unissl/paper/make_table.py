@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from unissl.errors import UserError, did_you_mean
 from unissl.paper.catalogue import EXPERIMENTS, get_experiment
 from unissl.paper.gain_table import gain_tables
-from unissl.paper.grid import Scale
+from unissl.paper.grid import ALL, Part, Scale
 from unissl.paper.sheet import Tables
 from unissl.paper.significance_table import significance_tables
 from unissl.paper.table import experiment_tables
@@ -17,15 +16,8 @@ COUNTED = ("gain", "significance")
 """Tables that are computed from those of other experiments."""
 
 
-def make_tables(
-    name: str,
-    scale: Scale,
-    root: Path | str,
-    only: Collection[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    settings: Collection[str] | None = None,
-) -> Tables:
-    if name in COUNTED and not (only is None and seeds is None and settings is None):
+def make_tables(name: str, scale: Scale, root: Path | str, part: Part = ALL) -> Tables:
+    if name in COUNTED and part != ALL:
         raise UserError(f"{name} counts all of the tables; leave out --only, --settings and --seeds.")
     if name == "gain":
         return gain_tables(scale, root)
@@ -33,4 +25,4 @@ def make_tables(
         raise UserError(f"There is no table {name!r}.{did_you_mean(name, ['gain', *EXPERIMENTS])}")
     if name == "significance":
         return significance_tables(scale, root, get_experiment(name).reads)
-    return experiment_tables(get_experiment(name), scale, root, only, seeds, settings)
+    return experiment_tables(get_experiment(name), scale, root, part)

@@ -7,7 +7,7 @@ miniature they have a sheet of their own that says so.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unissl.errors import UserError
@@ -15,7 +15,7 @@ from unissl.paper.differences import difference_sheet
 from unissl.paper.experiment import Cell, Experiment, Printed, Setting
 from unissl.paper.findings import PAPERS, READINGS, Found, data_of, gather, mean_and_sd
 from unissl.paper.gain import RULE, average, gains
-from unissl.paper.grid import Scale
+from unissl.paper.grid import ALL, Part, Scale
 from unissl.paper.mini import BUDGET
 from unissl.paper.mini import DATA as STAND_INS
 from unissl.paper.sheet import HOLE, Sheet, Tables, plain_rows, spread
@@ -27,21 +27,14 @@ TIDY_HEAD = (
 )
 
 
-def experiment_tables(
-    experiment: Experiment,
-    scale: Scale,
-    root: Path | str,
-    only: Collection[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    settings: Collection[str] | None = None,
-) -> Tables:
+def experiment_tables(experiment: Experiment, scale: Scale, root: Path | str, part: Part = ALL) -> Tables:
     """Ours with the printed numbers beside them (full) or after them (mini)."""
     if not experiment.settings:
         raise UserError(
             f"{experiment.name} is no grid of runs and has no table; draw it with 'unissl paper figure', or choose "
             f"one of {', '.join(experiment.reads) or 'the tables in unissl paper list'}."
         )
-    cells = gather(experiment, scale, root, only, seeds, settings)
+    cells = gather(experiment, scale, root, part)
     if not cells:
         raise UserError("No run is chosen; name at least one row, column and seed, or leave out --only and the like.")
     columns = [setting for setting in experiment.settings if any(setting.name == name for _, name in cells)]

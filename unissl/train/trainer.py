@@ -29,6 +29,9 @@ from unissl.train.progress import TrainingProgress
 from unissl.train.signals import Interrupted, listen
 from unissl.types import Losses, Prediction, Source, Step, StreamBatch
 
+Judge = Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
+"""(learner, averaged parameters): metrics for the record, and predicted classes for the health check."""
+
 
 class TrainConfig(Settings):
     steps: int | None = Field(default=None, ge=1)
@@ -94,8 +97,7 @@ def together(said: Prediction, total: int) -> Prediction:
 class Trainer:
     """Moves a :class:`TrainState` to the end of its budget.
 
-    ``evaluate`` is called at the end of each epoch with the shadow parameters and returns metrics for the record and
-    the predicted classes for the health check, which is left out where there are none.
+    ``evaluate`` is called at the end of each epoch; where it predicts no classes, the health check is left out.
     """
 
     state: TrainState
@@ -104,7 +106,7 @@ class Trainer:
     optim: OptimConfig
     folder: RunFolder
     config_hash: str
-    evaluate: Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
+    evaluate: Judge
     title: str = "training"
     quiet: bool = False
     prefetch: bool = True

@@ -11,11 +11,9 @@ from PIL import Image, ImageDraw
 from scipy import stats
 from torch import Tensor
 
-from unissl.augment import AugmentConfig, check_view_name, make_view, normalise, views
-from unissl.augment.arrays import tensor
-from unissl.augment.cutout import COLOUR, GREY, cutout
+from unissl.augment import AugmentConfig, check_view_name, compiled, geometry, make_view, normalise, on_cpu
+from unissl.augment.cutout import COLOUR, GREY, cutout, rectangles
 from unissl.augment.draws import uniform_table
-from unissl.augment.geometry import crop_and_flip
 from unissl.augment.randaugment import OPERATIONS, choose
 from unissl.config import check
 from unissl.errors import UserError
@@ -55,17 +53,19 @@ def strong_reference(image: Tensor, draws: Tensor, config: AugmentConfig, by_pil
     return cutout_reference(image, draws[-3:].tolist(), config.cutout) if config.cutout else image
 
 
-@pytest.mark.parametrize("tensors", [False, True])
-def test_crop_and_flip_equals_padding_by_numpy(shape: tuple[int, int, int], tensors: bool, pictures: Pictures) -> None:
+@pytest.mark.parametrize("crop", [on_cpu.crop, geometry.crop], ids=["loop", "tensors"])
+def test_crop_and_flip_equals_padding_by_numpy(
+    shape: tuple[int, int, int], crop: Callable[[Tensor, geometry.Window], Tensor], pictures: Pictures
+) -> None:
     for margin in (0, 1, 4, min(shape[:2]) - 1):
         images = pictures(40, *shape)
         before = images.clone()
         rng = np.random.default_rng(margin)
         top, left = rng.integers(0, 2 * margin + 1, (2, 40))
         top[:2], left[1:3] = [0, 2 * margin], [0, 2 * margin]
-        flip, order = rng.random(40) < 0.5, rng.permutation(40)
-        result = tensor(crop_and_flip(images if tensors else images.numpy(), order, top, left, flip, margin))
-        parameters = zip(images[order], top.tolist(), left.tolist(), flip.tolist(), strict=True)
+        flip = rng.random(40) < 0.5
+        result = crop(images, geometry.window((shape[0], shape[1]), top, left, flip, margin))
+        parameters = zip(images, top.tolist(), left.tolist(), flip.tolist(), strict=True)
         assert torch.equal(result, torch.stack([crop_reference(i, t, x, f, margin) for i, t, x, f in parameters]))
         assert torch.equal(images, before), "the input was changed"
 
@@ -78,9 +78,12 @@ def test_cutout_equals_a_drawn_rectangle(shape: tuple[int, int, int], largest: f
     corners = [[s, x, y] for s in (0.0, last, 1e-9) for x in (0.0, last) for y in (0.0, last)]
     draws[: len(corners)] = torch.tensor(corners, dtype=torch.float64)
     expected = [cutout_reference(image, row, largest) for image, row in zip(images, draws.tolist(), strict=True)]
-    for way in (images.numpy().copy(), images.clone()):
-        cutout(way, draws.numpy(), largest)
-        assert torch.equal(tensor(way), torch.stack(expected))
+    filled = rectangles(draws.numpy(), largest, *shape[:2])
+    assert torch.equal(cutout(images, filled), torch.stack(expected))
+    zero, no_operation = np.zeros(100, np.int64), np.zeros((100, 0))
+    everything = geometry.window((shape[0], shape[1]), zero, zero, zero.astype(bool), 0)
+    by_loop = on_cpu.strong(images, everything, no_operation.astype(np.int64), no_operation, filled)
+    assert torch.equal(by_loop, torch.stack(expected))
 
 
 def test_grey_of_the_rectangle_is_the_luma_of_its_colour() -> None:
@@ -107,19 +110,30 @@ def test_strong_view_equals_pillow(
 
 
 @pytest.mark.parametrize("count", [1, 3, 80])
-def test_tensors_and_arrays_give_the_same_views(
+def test_the_loop_and_tensors_give_the_same_views(
     count: int, shape: tuple[int, int, int], pictures: Pictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every other device works on tensors, the CPU on arrays; a CPU can do both."""
+    """The CPU has a compiled loop, every other device works on tensors; a CPU can do both."""
     images, config = pictures(count, *shape), AugmentConfig(operations=6)
 
     def made() -> list[Tensor]:
         return [make_view(view, images, config, seed=2, step=count, stream="a") for view in ("flip", "weak", "strong")]
 
-    by_arrays = made()
-    monkeypatch.setattr(views, "from_tensor", lambda images: images)
-    for ours, theirs in zip(by_arrays, made(), strict=True):
+    by_loop = made()
+    monkeypatch.setattr(on_cpu, "has_compiler", lambda: False)
+    for ours, theirs in zip(by_loop, made(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_the_loop_is_compiled_once(pictures: Pictures) -> None:
+    """A table in another memory order would be compiled for anew, which takes longer than many views."""
+    for shape, config in (
+        ((9, 12, 3), AugmentConfig()),
+        ((12, 12, 1), AugmentConfig(crop=8, cutout=0.0, operations=0)),
+    ):
+        for view in ("flip", "weak", "strong"):
+            make_view(view, pictures(3, *shape), config, seed=0, step=0, stream="a")
+    assert len(compiled.crop_all.signatures) == len(compiled.strong_all.signatures) == 1
 
 
 @pytest.mark.parametrize("view", ["flip", "weak", "strong"])

@@ -13,14 +13,14 @@ from unissl.errors import UserError
 from unissl.paper import mini
 from unissl.paper.catalogue import get_experiment
 from unissl.paper.estimate import START, STATED_FULL, STATED_MINI, duration, estimate
-from unissl.paper.grid import Outcome, PlannedRun, look, plan
+from unissl.paper.grid import Outcome, Part, PlannedRun, look, plan
 from unissl.paper.place import FAILED, ORIGIN
 from unissl.paper.survey import survey
 
 
 @pytest.fixture(scope="module")
 def planned() -> PlannedRun:
-    return plan(get_experiment("table1"), "mini", only=["sage"], seeds=[7], settings=["cifar10-a100"])[0]
+    return plan(get_experiment("table1"), "mini", Part(only=["sage"], seeds=[7], settings=["cifar10-a100"]))[0]
 
 
 def begin(run: PlannedRun, root: Path) -> Path:
@@ -39,7 +39,7 @@ def finish(run: PlannedRun, root: Path, seconds: float = 10.0) -> Path:
 
 def test_folder_is_decided_by_scale_and_configuration(planned: PlannedRun) -> None:
     assert planned.folder("runs") == Path("runs/mini") / f"digits-sage-7-{planned.key}"
-    other = plan(get_experiment("forms"), "mini", only=["sage"], seeds=[7])[0]
+    other = plan(get_experiment("forms"), "mini", Part(only=["sage"], seeds=[7]))[0]
     assert other.folder("runs") == planned.folder("runs")
 
 
@@ -98,7 +98,7 @@ def test_an_edited_grid_leaves_old_runs_and_counts_them(
 ) -> None:
     finish(planned, tmp_path)
     monkeypatch.setitem(mini.BUDGET, "steps", 299)
-    edited = plan(get_experiment("table1"), "mini", only=["sage"], seeds=[7], settings=["cifar10-a100"])
+    edited = plan(get_experiment("table1"), "mini", Part(only=["sage"], seeds=[7], settings=["cifar10-a100"]))
     assert edited[0].key != planned.key
     found = survey(edited, tmp_path)
     assert (found.count("done"), found.count("missing"), found.outdated) == (0, 1, 1)
@@ -108,21 +108,20 @@ def test_an_edited_grid_leaves_old_runs_and_counts_them(
 
 def test_unknown_rows_and_columns_are_refused_with_a_hint() -> None:
     with pytest.raises(UserError, match="'sagee' is no variant of table1. Did you mean 'sage'"):
-        plan(get_experiment("table1"), "mini", only=["sagee"])
+        plan(get_experiment("table1"), "mini", Part(only=["sagee"]))
     with pytest.raises(UserError, match="Did you mean 'cifar10-"):
-        plan(get_experiment("table1"), "mini", settings=["cifar10-b100"])
+        plan(get_experiment("table1"), "mini", Part(settings=["cifar10-b100"]))
 
 
 def test_estimate_uses_finished_runs_of_the_method_else_a_stated_rate() -> None:
-    runs = plan(
-        get_experiment("table1"), "mini", only=["sage", "cpg"], seeds=[0], settings=["cifar10-a50", "cifar10-a100"]
-    )
+    part = Part(only=["sage", "cpg"], seeds=[0], settings=["cifar10-a50", "cifar10-a100"])
+    runs = plan(get_experiment("table1"), "mini", part)
     sage = [run for run in runs if run.config.method.name == "sage"]
     cpg = [run for run in runs if run.config.method.name == "cpg"]
     done = [Outcome(sage[0], "done", {"seconds": 30.0})]
     assert estimate(runs, [], 2).seconds == 4 * STATED_MINI / 2
     some = estimate([sage[1], *cpg], done, 1)
     assert some.seconds == 30.0 + START + 2 * STATED_MINI and some.measured == 1
-    full = plan(get_experiment("table1"), "full", only=["cgmatch"], seeds=[0], settings=["cifar10-a50"])
+    full = plan(get_experiment("table1"), "full", Part(only=["cgmatch"], seeds=[0], settings=["cifar10-a50"]))
     assert estimate(full, [], 1).seconds == 3600 * STATED_FULL["cgmatch"]
     assert [duration(value) for value in (30, 600, 7200 * 2, 10 * 86400)] == ["30 s", "10 min", "4 h", "10 days"]

@@ -11,7 +11,7 @@ from unissl.config import to_tree
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
 from unissl.paper.catalogue import EXPERIMENTS
-from unissl.paper.grid import PlannedRun, plan
+from unissl.paper.grid import Part, PlannedRun, plan
 from unissl.run_config import fit_to_data, identity
 from unissl.runs import split_of
 
@@ -35,7 +35,8 @@ def pairs() -> list[tuple[PlannedRun, PlannedRun]]:
     return [
         pair
         for one in EXPERIMENTS.values()
-        for pair in zip(plan(one, "full", seeds=one.seeds[:1]), plan(one, "mini", seeds=one.seeds[:1]), strict=True)
+        for first in [Part(seeds=one.seeds[:1])]
+        for pair in zip(plan(one, "full", first), plan(one, "mini", first), strict=True)
     ]
 
 
@@ -89,7 +90,9 @@ def test_different_cells_of_a_table_stay_different_runs() -> None:
 
 def test_key_is_what_a_run_on_digits_will_call_itself() -> None:
     """Nothing is left for the data to fill in, and every split can be made."""
-    runs = [run for one in ("table1", "n10", "failure-boundary") for run in plan(EXPERIMENTS[one], "mini", seeds=[0])]
+    runs = [
+        run for one in ("table1", "n10", "failure-boundary") for run in plan(EXPERIMENTS[one], "mini", Part(seeds=[0]))
+    ]
     dataset = load_data(runs[0].config.data, runs[0].config.split)
     for run in runs:
         fitted = fit_to_data(run.config, dataset)

@@ -18,6 +18,7 @@ from unissl.paper.experiment import Cell, Experiment, Printed, Setting, Variant
 from unissl.paper.findings import Found
 from unissl.paper.formats import Format, render
 from unissl.paper.gain import average, gains
+from unissl.paper.grid import Part
 from unissl.paper.make_table import make_tables
 from unissl.paper.sheet import Sheet, Tables
 from unissl.paper.significance import Tally
@@ -175,8 +176,8 @@ def test_what_has_no_table_is_said(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="unissl paper figure"):
         make_tables("settings", "mini", tmp_path)
     with pytest.raises(UserError, match="leave out --only"):
-        make_tables("gain", "mini", tmp_path, only=["sage"])
+        make_tables("gain", "mini", tmp_path, Part(only=["sage"]))
     with pytest.raises(UserError, match="at least one"):
-        make_tables("table4", "mini", tmp_path, only=[])
-    sheet = make_tables("table4", "mini", tmp_path, settings=["cifar10-a50"]).sheets[0]
+        make_tables("table4", "mini", tmp_path, Part(only=[]))
+    sheet = make_tables("table4", "mini", tmp_path, Part(settings=["cifar10-a50"])).sheets[0]
     assert sheet.head[2:] == ("CIFAR-10 arbitrary 50", "average") and "4 of 4 runs missing" in sheet.notes[-1]

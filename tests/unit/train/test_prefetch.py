@@ -8,8 +8,8 @@ import pytest
 import torch
 from method_cases import make_batches, make_split
 
-from unissl.assembly import a_core_is_free
 from unissl.batches import Batches
+from unissl.finish_training import a_core_is_free
 from unissl.methods.fixmatch import FixMatchConfig
 from unissl.train.prefetch import Prefetch
 from unissl.types import Batch

@@ -38,6 +38,7 @@ def draw(series: Sequence[Series]) -> Drawn:
                 fontsize=7,
             )
     ax.set_xticks(range(len(columns)) if any(columns) else [], columns if any(columns) else [])
+    ax.set_xlim(-0.5, len(columns) - 0.5)  # groups without bars keep their place
     ax.set_ylim(0, 108)
     ax.set_yticks(range(0, 101, 25))
     ax.set_ylabel("test accuracy, %")

@@ -1,0 +1,240 @@
+"""Views on the CPU: one compiled loop, in which an image stays in the processor's cache from crop to cutout.
+
+Does byte for byte what the operations on tensors do (``randaugment``, ``crop``, ``cutout``), which serve every other
+device, and Pythons for which there is no numba. All of it is in one file, because numba keeps compiled code on disk and
+compiles anew only when the file of the outermost function has changed.
+
+Operations change one image, uint8 (H, W, C), in place; ``levels`` are its bytes in one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from unissl.augment.cutout import COLOUR, GREY
+from unissl.augment.draws import Floats, Ints
+from unissl.augment.enhance import LUMA
+from unissl.augment.geometry import Terms
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Bytes = npt.NDArray[np.uint8]
+
+RED, GREEN, BLUE = LUMA
+SQUARE = np.array(COLOUR, np.uint8)
+AUTOCONTRAST, BRIGHTNESS, COLOR, CONTRAST, EQUALIZE, _, POSTERIZE, SHARPNESS, SOLARIZE = range(9)
+"""Positions in ``randaugment.OPERATIONS``; those that move pixels come after them."""
+
+
+def compiled(function: Function) -> Function:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        return cast(Function, numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # there is no folder to keep compiled code in
+        return cast(Function, numba.njit(**options)(function))
+
+
+@compiled
+def crop_all(images: Bytes, rows: Terms, columns: Terms, out: Bytes) -> None:
+    """Fill ``out``: pixel (y, x) of image i from pixel (rows[i, y], columns[i, x]) of images[i]."""
+    for i in range(len(images)):
+        crop(images[i], rows[i], columns[i], out[i])
+
+
+@compiled
+def strong_all(
+    images: Bytes,
+    rows: Terms,
+    columns: Terms,
+    choice: Ints,
+    magnitudes: Floats,
+    which: Ints,
+    x: Terms,
+    y: Terms,
+    x_by_row: Terms,
+    y_by_column: Terms,
+    rectangles: Ints,
+    out: Bytes,
+) -> None:
+    """Crop each image (see ``crop_all``), send it through its operations and fill its rectangle.
+
+    ``choice`` and ``magnitudes`` are those of ``randaugment.choose``. Where an operation moves pixels, ``which`` is its
+    row in the four tables of ``geometry.Source``. ``rectangles`` are first and last row, first and last column.
+    """
+    spare = np.empty_like(out[0])
+    for i in range(len(images)):
+        image = out[i]
+        crop(images[i], rows[i], columns[i], image)
+        for slot in range(choice.shape[1]):
+            source = which[i, slot]
+            if source >= 0:
+                spare[:] = image
+                warp(spare, x[source], y[source], x_by_row[source], y_by_column[source], image)
+            else:
+                change(image, choice[i, slot], magnitudes[i, slot], spare)
+        fill(image, rectangles[i])
+
+
+@compiled
+def crop(source: Bytes, rows: Terms, columns: Terms, image: Bytes) -> None:
+    height, width, channels = image.shape
+    for y in range(height):
+        row = source[rows[y]]
+        for x in range(width):
+            column = columns[x]
+            if channels == 3:
+                image[y, x, 0] = row[column, 0]
+                image[y, x, 1] = row[column, 1]
+                image[y, x, 2] = row[column, 2]
+            else:
+                image[y, x, 0] = row[column, 0]
+
+
+@compiled
+def warp(source: Bytes, x: Terms, y: Terms, x_by_row: Terms, y_by_column: Terms, image: Bytes) -> None:
+    """Each pixel from where the terms of ``geometry.Source`` say; black where that is outside."""
+    height, width, channels = image.shape
+    for row in range(height):
+        for column in range(width):
+            across = (x[column] + x_by_row[row]) >> 16
+            down = (y[row] + y_by_column[column]) >> 16
+            inside = 0 <= across < width and 0 <= down < height
+            for channel in range(channels):
+                image[row, column, channel] = source[down, across, channel] if inside else 0
+
+
+@compiled
+def fill(image: Bytes, rectangle: Ints) -> None:
+    top, bottom, left, right = rectangle
+    channels = image.shape[2]
+    for y in range(top, bottom + 1):
+        for x in range(left, right + 1):
+            for channel in range(channels):
+                image[y, x, channel] = SQUARE[channel] if channels == 3 else GREY
+
+
+@compiled
+def change(image: Bytes, operation: int, magnitude: float, spare: Bytes) -> None:
+    levels = image.reshape(-1)
+    factor = np.float32(magnitude)
+    if operation == AUTOCONTRAST:
+        autocontrast(image)
+    elif operation == BRIGHTNESS:
+        fade(levels, np.float32(0), factor)
+    elif operation == COLOR:
+        color(levels, image.shape[2], factor)
+    elif operation == CONTRAST:
+        fade(levels, mean_grey(levels, image.shape[2]), factor)
+    elif operation == EQUALIZE:
+        equalize(image)
+    elif operation == POSTERIZE:
+        mask = np.uint8(256 - 2 ** (8 - int(magnitude)))
+        for i in range(len(levels)):
+            levels[i] &= mask
+    elif operation == SHARPNESS:
+        sharpness(image, factor, spare)
+    elif operation == SOLARIZE:
+        first = int(np.ceil(magnitude))
+        for i in range(len(levels)):
+            levels[i] = levels[i] if levels[i] < first else 255 - levels[i]
+
+
+@compiled
+def fade(levels: Bytes, poor: np.float32, factor: np.float32) -> None:
+    """From the level ``poor``: one rounding for the product, one for the sum, then the fraction is cut off."""
+    for i in range(len(levels)):
+        levels[i] = np.uint8((np.float32(levels[i]) - poor) * factor + poor)
+
+
+@compiled
+def grey(red: np.uint8, green: np.uint8, blue: np.uint8) -> np.int32:
+    return (RED * np.int32(red) + GREEN * np.int32(green) + BLUE * np.int32(blue) + 32768) >> 16
+
+
+@compiled
+def color(levels: Bytes, channels: int, factor: np.float32) -> None:
+    if channels == 3:
+        for i in range(0, len(levels), 3):
+            poor = np.float32(grey(levels[i], levels[i + 1], levels[i + 2]))
+            for k in range(i, i + 3):
+                levels[k] = np.uint8((np.float32(levels[k]) - poor) * factor + poor)
+
+
+@compiled
+def mean_grey(levels: Bytes, channels: int) -> np.float32:
+    pixels, total = len(levels) // channels, np.int64(0)
+    if channels == 3:
+        for i in range(0, len(levels), 3):
+            total += grey(levels[i], levels[i + 1], levels[i + 2])
+    else:
+        for i in range(len(levels)):
+            total += levels[i]
+    return np.float32((2 * total + pixels) // (2 * pixels))  # nearest, halves up
+
+
+@compiled
+def sharpness(image: Bytes, factor: np.float32, spare: Bytes) -> None:
+    """Fade from the smoothed image: weights 1 around 5, rounded. The border stays."""
+    height, width, channels = image.shape
+    spare[:] = image
+    for y in range(1, height - 1):
+        above, here, below = spare[y - 1].reshape(-1), spare[y].reshape(-1), spare[y + 1].reshape(-1)
+        out = image[y].reshape(-1)
+        for k in range(channels, (width - 1) * channels):
+            before, after = k - channels, k + channels
+            total = np.int32(above[before]) + np.int32(above[k]) + np.int32(above[after])
+            total += np.int32(here[before]) + 5 * np.int32(here[k]) + np.int32(here[after])
+            total += np.int32(below[before]) + np.int32(below[k]) + np.int32(below[after])
+            poor = np.float32((total + 6) // 13)
+            out[k] = np.uint8((np.float32(here[k]) - poor) * factor + poor)
+
+
+@compiled
+def autocontrast(image: Bytes) -> None:
+    """Stretch each channel to the full range."""
+    table = np.empty(256, np.uint8)
+    for channel in range(image.shape[2]):
+        part = image[:, :, channel]
+        low, high = part[0, 0], part[0, 0]
+        for row in part:
+            for level in row:
+                low, high = min(low, level), max(high, level)
+        if high > low:
+            scale = 255.0 / (high - low)
+            for level in range(256):
+                table[level] = np.uint8(min(max(level * scale - low * scale, 0.0), 255.0))
+            look_up(part, table)
+
+
+@compiled
+def equalize(image: Bytes) -> None:
+    """Flatten the histogram of each channel."""
+    table = np.empty(256, np.uint8)
+    for channel in range(image.shape[2]):
+        part = image[:, :, channel]
+        counts = np.zeros(256, np.int64)
+        for row in part:
+            for level in row:
+                counts[level] += 1
+        brightest = 255
+        while counts[brightest] == 0:
+            brightest -= 1
+        step = (part.size - counts[brightest]) // 255
+        if step:
+            darker = step // 2
+            for level in range(256):
+                table[level] = np.uint8(min(darker // step, 255))
+                darker += counts[level]
+            look_up(part, table)
+
+
+@compiled
+def look_up(part: Bytes, table: Bytes) -> None:
+    height, width = part.shape
+    for y in range(height):
+        for x in range(width):
+            part[y, x] = table[part[y, x]]

@@ -1,0 +1,55 @@
+"""Views by the compiled loop: what it needs is laid out here, and whether it can be had."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+from torch import Tensor
+
+from unissl.augment.draws import Floats, Ints
+from unissl.augment.geometry import Source, Window
+from unissl.augment.randaugment import OPERATIONS
+
+
+@cache
+def has_compiler() -> bool:
+    """numba is a dependency, but new versions of Python have to wait for it."""
+    return find_spec("numba") is not None
+
+
+def crop(images: Tensor, shown: Window) -> Tensor:
+    """As ``geometry.crop``."""
+    from unissl.augment.compiled import crop_all
+
+    out = _like(images, shown)
+    crop_all(images.numpy(), shown.rows, shown.columns, out.numpy())
+    return out
+
+
+def strong(images: Tensor, shown: Window, choice: Ints, magnitudes: Floats, filled: Ints) -> Tensor:
+    """As ``geometry.crop``, then ``randaugment``, then ``cutout``."""
+    from unissl.augment.compiled import strong_all
+
+    out = _like(images, shown)
+    which, source = _moves(choice, magnitudes, *out.shape[1:3])
+    terms = (source.x, source.y, source.x_by_row, source.y_by_column)
+    strong_all(images.numpy(), shown.rows, shown.columns, choice, magnitudes, which, *terms, filled, out.numpy())
+    return out
+
+
+def _like(images: Tensor, shown: Window) -> Tensor:
+    return images.new_empty(len(images), shown.rows.shape[1], shown.columns.shape[1], images.shape[3])
+
+
+def _moves(choice: Ints, magnitudes: Floats, height: int, width: int) -> tuple[Ints, Source]:
+    """Sources of all operations that move pixels, and which row of them is whose, (n, slots); -1 for the others."""
+    which, sources, rows = np.full(choice.shape, -1), [], 0
+    for number, operation in enumerate(OPERATIONS):
+        if operation.source:
+            moved = choice == number
+            sources.append(operation.source(magnitudes[moved], height, width))
+            which[moved] = np.arange(rows, rows := rows + len(sources[-1].x))
+    parts = zip(*((one.x, one.y, one.x_by_row, one.y_by_column) for one in sources), strict=True)
+    return which, Source(*(np.concatenate(part) for part in parts))
