@@ -65,17 +65,19 @@ def strong_all(
     ``choice`` and ``magnitudes`` are those of ``randaugment.choose``. Where an operation moves pixels, ``which`` is its
     row in the four tables of ``geometry.Source``. ``rectangles`` are first and last row, first and last column.
     """
-    spare = np.empty_like(out[0])
+    size = out[0].size
+    spare = np.zeros(size + 3, np.uint8)  # a copy of an image, and a black pixel
     for i in range(len(images)):
         image = out[i]
+        levels = image.reshape(-1)
         crop(images[i], rows[i], columns[i], image)
         for slot in range(choice.shape[1]):
             source = which[i, slot]
             if source >= 0:
-                spare[:] = image
+                spare[:size] = levels
                 warp(spare, x[source], y[source], x_by_row[source], y_by_column[source], image)
             else:
-                change(image, choice[i, slot], magnitudes[i, slot], spare)
+                change(image, choice[i, slot], magnitudes[i, slot], spare[:size])
         fill(image, rectangles[i])
 
 
@@ -96,15 +98,27 @@ def crop(source: Bytes, rows: Terms, columns: Terms, image: Bytes) -> None:
 
 @compiled
 def warp(source: Bytes, x: Terms, y: Terms, x_by_row: Terms, y_by_column: Terms, image: Bytes) -> None:
-    """Each pixel from where the terms of ``geometry.Source`` say; black where that is outside."""
+    """Each pixel from where the terms of ``geometry.Source`` say; what lies outside from the black pixel after the
+    ``source``."""
     height, width, channels = image.shape
+    black = height * width * channels
+    places = np.empty(width, np.int32)
     for row in range(height):
+        out = image[row].reshape(-1)
         for column in range(width):
             across = (x[column] + x_by_row[row]) >> 16
             down = (y[row] + y_by_column[column]) >> 16
-            inside = 0 <= across < width and 0 <= down < height
-            for channel in range(channels):
-                image[row, column, channel] = source[down, across, channel] if inside else 0
+            inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
+            places[column] = (down * width + across) * channels if inside else black
+        if channels == 3:
+            for column in range(width):
+                place = places[column]
+                out[3 * column] = source[place]
+                out[3 * column + 1] = source[place + 1]
+                out[3 * column + 2] = source[place + 2]
+        else:
+            for column in range(width):
+                out[column] = source[places[column]]
 
 
 @compiled
@@ -119,6 +133,7 @@ def fill(image: Bytes, rectangle: Ints) -> None:
 
 @compiled
 def change(image: Bytes, operation: int, magnitude: float, spare: Bytes) -> None:
+    """``spare`` is room for as many bytes as the image has."""
     levels = image.reshape(-1)
     factor = np.float32(magnitude)
     if operation == AUTOCONTRAST:
@@ -126,7 +141,7 @@ def change(image: Bytes, operation: int, magnitude: float, spare: Bytes) -> None
     elif operation == BRIGHTNESS:
         fade(levels, np.float32(0), factor)
     elif operation == COLOR:
-        color(levels, image.shape[2], factor)
+        color(levels, image.shape[2], factor, spare)
     elif operation == CONTRAST:
         fade(levels, mean_grey(levels, image.shape[2]), factor)
     elif operation == EQUALIZE:
@@ -156,12 +171,14 @@ def grey(red: np.uint8, green: np.uint8, blue: np.uint8) -> np.int32:
 
 
 @compiled
-def color(levels: Bytes, channels: int, factor: np.float32) -> None:
+def color(levels: Bytes, channels: int, factor: np.float32, spare: Bytes) -> None:
+    """Fade from grey."""
     if channels == 3:
         for i in range(0, len(levels), 3):
-            poor = np.float32(grey(levels[i], levels[i + 1], levels[i + 2]))
-            for k in range(i, i + 3):
-                levels[k] = np.uint8((np.float32(levels[k]) - poor) * factor + poor)
+            spare[i] = spare[i + 1] = spare[i + 2] = grey(levels[i], levels[i + 1], levels[i + 2])
+        for i in range(len(levels)):
+            poor = np.float32(spare[i])
+            levels[i] = np.uint8((np.float32(levels[i]) - poor) * factor + poor)
 
 
 @compiled
@@ -180,17 +197,19 @@ def mean_grey(levels: Bytes, channels: int) -> np.float32:
 def sharpness(image: Bytes, factor: np.float32, spare: Bytes) -> None:
     """Fade from the smoothed image: weights 1 around 5, rounded. The border stays."""
     height, width, channels = image.shape
-    spare[:] = image
+    row, inner = width * channels, (width - 2) * channels
+    spare[:] = image.reshape(-1)
+    column_sums = np.empty(row, np.int16)
     for y in range(1, height - 1):
-        above, here, below = spare[y - 1].reshape(-1), spare[y].reshape(-1), spare[y + 1].reshape(-1)
-        out = image[y].reshape(-1)
-        for k in range(channels, (width - 1) * channels):
-            before, after = k - channels, k + channels
-            total = np.int32(above[before]) + np.int32(above[k]) + np.int32(above[after])
-            total += np.int32(here[before]) + 5 * np.int32(here[k]) + np.int32(here[after])
-            total += np.int32(below[before]) + np.int32(below[k]) + np.int32(below[after])
+        above, here, below = spare[(y - 1) * row :], spare[y * row :], spare[(y + 1) * row :]
+        for k in range(row):
+            column_sums[k] = np.int16(above[k]) + np.int16(here[k]) + np.int16(below[k])
+        left, middle, right = column_sums, column_sums[channels:], column_sums[2 * channels :]
+        centre, out = here[channels:], image[y].reshape(-1)[channels:]
+        for k in range(inner):
+            total = np.int32(left[k] + middle[k] + right[k] + 4 * np.int16(centre[k]))
             poor = np.float32((total + 6) // 13)
-            out[k] = np.uint8((np.float32(here[k]) - poor) * factor + poor)
+            out[k] = np.uint8((np.float32(centre[k]) - poor) * factor + poor)
 
 
 @compiled

