@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier  # noqa: E402
 
-from unissl import SAGEClassifier, SemiSupervisedClassifier  # noqa: E402
+from unissl import SAGEClassifier  # noqa: E402
 from unissl.data import DataConfig, Dataset, load  # noqa: E402
 from unissl.splits import SplitConfig, make_split  # noqa: E402
 
@@ -42,10 +42,8 @@ def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
     start = time.perf_counter()
     sage = SAGEClassifier(random_state=seed).fit(images, y)
     seconds = time.perf_counter() - start
-    labels_only = SemiSupervisedClassifier("labels-only", random_state=seed).fit(images, y)
     found: dict[str, Any] = {
         "sage": sage.score(test_images, truth),
-        "labels-only": labels_only.score(test_images, truth),
         "logistic regression, vectors": LogisticRegression(max_iter=1000)
         .fit(vectors(sage, images[given]), y[given])
         .score(vectors(sage, test_images), truth),
