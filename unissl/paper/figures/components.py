@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.patches import Patch
 
 from unissl.paper.figures.series import Series
 from unissl.paper.figures.style import BLACK, HUES, PAGE, Drawn, legend_outside, panels
@@ -14,7 +15,10 @@ WIDTH = 0.82
 
 
 def draw(series: Sequence[Series]) -> Drawn:
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*((s.row, s.column) for s in series), strict=True))
+    columns = list(dict.fromkeys(one.column for one in series))
+    by_column = [[one.row for one in series if one.column == column] for column in columns]
+    # Groups may lack bars; the fullest one has the order of the experiment.
+    rows = list(dict.fromkeys(row for group in sorted(by_column, key=len, reverse=True) for row in group))
     there = {(one.row, one.column): one for one in series}
     figure, (ax,) = panels(1, 1, PAGE, 2.4)
     width = WIDTH / len(rows)
@@ -42,7 +46,7 @@ def draw(series: Sequence[Series]) -> Drawn:
     ax.set_ylim(0, 108)
     ax.set_yticks(range(0, 101, 25))
     ax.set_ylabel("test accuracy, %")
-    handles = [ax.bar([0], [0], color=HUES[place % len(HUES)]) for place in range(len(rows))]
+    handles = [Patch(color=HUES[place % len(HUES)]) for place in range(len(rows))]
     legend_outside(figure, handles, rows, "outside upper center")
     return Drawn(
         figure,
