@@ -102,7 +102,8 @@ def warp(source: Bytes, x: Terms, y: Terms, x_by_row: Terms, y_by_column: Terms,
     ``source``."""
     height, width, channels = image.shape
     black = height * width * channels
-    places = np.empty(width, np.int32)
+    red, green, blue = source, source[1:], source[2:]
+    places = np.empty(width, np.uint32)  # unsigned, or each look would ask whether to count from the end
     for row in range(height):
         out = image[row].reshape(-1)
         for column in range(width):
@@ -113,9 +114,9 @@ def warp(source: Bytes, x: Terms, y: Terms, x_by_row: Terms, y_by_column: Terms,
         if channels == 3:
             for column in range(width):
                 place = places[column]
-                out[3 * column] = source[place]
-                out[3 * column + 1] = source[place + 1]
-                out[3 * column + 2] = source[place + 2]
+                out[3 * column] = red[place]
+                out[3 * column + 1] = green[place]
+                out[3 * column + 2] = blue[place]
         else:
             for column in range(width):
                 out[column] = source[places[column]]
@@ -197,19 +198,23 @@ def mean_grey(levels: Bytes, channels: int) -> np.float32:
 def sharpness(image: Bytes, factor: np.float32, spare: Bytes) -> None:
     """Fade from the smoothed image: weights 1 around 5, rounded. The border stays."""
     height, width, channels = image.shape
-    row, inner = width * channels, (width - 2) * channels
-    spare[:] = image.reshape(-1)
-    column_sums = np.empty(row, np.int16)
+    levels, row = image.reshape(-1), width * channels
+    spare[:] = levels
+    # In one row of bytes the neighbours are a pixel and a row apart. Sums that run over a side are wrong, and undone.
+    above, here, below = spare, spare[row:], spare[2 * row :]
+    sums = np.empty(len(below), np.int16)
+    for k in range(len(sums)):
+        sums[k] = np.int16(above[k]) + np.int16(here[k]) + np.int16(below[k])
+    left, middle, right = sums, sums[channels:], sums[2 * channels :]
+    centre, out = spare[row + channels :], levels[row + channels :]
+    for k in range(len(right)):
+        total = np.int32(left[k] + middle[k] + right[k] + 4 * np.int16(centre[k]))
+        poor = np.float32((total + 6) // 13)
+        out[k] = np.uint8((np.float32(centre[k]) - poor) * factor + poor)
     for y in range(1, height - 1):
-        above, here, below = spare[(y - 1) * row :], spare[y * row :], spare[(y + 1) * row :]
-        for k in range(row):
-            column_sums[k] = np.int16(above[k]) + np.int16(here[k]) + np.int16(below[k])
-        left, middle, right = column_sums, column_sums[channels:], column_sums[2 * channels :]
-        centre, out = here[channels:], image[y].reshape(-1)[channels:]
-        for k in range(inner):
-            total = np.int32(left[k] + middle[k] + right[k] + 4 * np.int16(centre[k]))
-            poor = np.float32((total + 6) // 13)
-            out[k] = np.uint8((np.float32(centre[k]) - poor) * factor + poor)
+        for k in range(y * row, y * row + channels):
+            levels[k] = spare[k]
+            levels[k + row - channels] = spare[k + row - channels]
 
 
 @compiled
