@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from unissl.config import Settings
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 
 MOST_CLASSES = 100_000
@@ -109,5 +109,5 @@ def numbered_classes(labels: npt.NDArray[np.int64], where: str) -> tuple[str, ..
 
 def require_two_classes(class_names: tuple[str, ...], where: str) -> None:
     if len(class_names) < 2:
-        found = f"only {class_names[0]!r}" if class_names else "none"
+        found = f"only {shortened(class_names[0])!r}" if class_names else "none"
         raise UserError(f"A classifier needs at least two classes, and {where} has {found}; add another class.")

@@ -67,6 +67,7 @@ def test_an_image_that_comes_later_is_seen(tmp_path: Path) -> None:
     [
         ("meta/classes.txt", b"\n", "classes.txt is empty"),
         ("meta/classes.txt", b"apple_pie\n", "at least two classes"),
+        ("meta/classes.txt", b"a" * 5000, r"has only 'a{97}\.\.\.'; add another class"),
         ("meta/classes.txt", b"\xff\xfe\x00", "classes.txt cannot be read as a list of names"),
         ("meta/test.txt", b"apple_pie/5\npizza/7\n", "Line 2 of .*test.txt names 'pizza/7', of no class"),
         ("images/waffles/17.jpg", b"", r"waffles/17\.jpg cannot be read \(the file is empty\)"),
