@@ -7,7 +7,6 @@ on small images. Whatever the user says replaces what is chosen here.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from unissl.config import Tree, merge
+from unissl.cores import cores
 from unissl.data import DataConfig
 from unissl.data.glance import Glance, glance
 from unissl.features import BATCH, backbone
@@ -137,7 +137,7 @@ def _count(seen: Glance) -> str:
 
 
 def _cores() -> str:
-    number = os.cpu_count() or 1
+    number = cores()
     return f"{number} core{'s' if number > 1 else ''}"
 
 

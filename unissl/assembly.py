@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unissl.batches import Batches, Views, pools
+from unissl.cores import cores
 from unissl.data import Dataset
 from unissl.distributed.agreement import from_first
 from unissl.distributed.batch_norm import with_global_batch_norm
@@ -40,7 +40,7 @@ def find_device(machine: MachineConfig) -> torch.device:
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     elif world.size > 1:  # torchrun leaves one thread to each process, however many cores there are
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
+        torch.set_num_threads(max(1, cores() // world.local_size))
     try:
         device = torch.device(machine.device)
         if world.size > 1 and device.type == "cuda" and device.index is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import torch
 
 from unissl.batches import Batches
+from unissl.cores import cores
 from unissl.distributed.group import current
 from unissl.record import RunFolder
 from unissl.run_config import MachineConfig, RunConfig, identity
@@ -66,4 +66,4 @@ def _prefetches(machine: MachineConfig, device: torch.device) -> bool:
 def a_core_is_free(device: torch.device) -> bool:
     """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
     costs a small step more than making the batch in the open."""
-    return device.type != "cpu" or torch.get_num_threads() * current().local_size < (os.cpu_count() or 1)
+    return device.type != "cpu" or torch.get_num_threads() * current().local_size < cores()

@@ -84,7 +84,7 @@ def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from unissl import assembly
     from unissl.run_config import MachineConfig
 
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("unissl.assembly.cores", lambda: 8)
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr(assembly, "current", lambda: World(1, 4, 1, 2))

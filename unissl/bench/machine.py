@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import platform
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 
 from unissl import __version__
 from unissl.bench.setup import Setup
+from unissl.cores import cores
 
 
 def facts(setup: Setup) -> dict[str, str | int | bool | None]:
@@ -21,7 +21,7 @@ def facts(setup: Setup) -> dict[str, str | int | bool | None]:
         "system": platform.system(),
         "libc": " ".join(platform.libc_ver()).strip(),
         "cpu": cpu_name(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "threads": setup.threads or torch.get_num_threads(),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "quick": setup.quick,

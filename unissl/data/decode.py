@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
+from unissl.cores import cores
 from unissl.data.fit import COVER, Fit
 
 Pixels = npt.NDArray[np.uint8]
@@ -112,7 +113,7 @@ def decode_stream(
     def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Pixels | Unreadable]]:
         return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in some]
 
-    workers = os.cpu_count() or 1
+    workers = cores()
     remaining = iter(items)
     with ThreadPoolExecutor(workers) as pool:
         while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):

@@ -373,7 +373,7 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(decode, "_flatten", flatten)
     monkeypatch.setattr(decode, "LARGE_PIXELS", 100)
     monkeypatch.setattr(decode, "PER_TASK", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr("unissl.data.decode.cores", lambda: 4)
     source = encoded(plain(), "PNG")
     assert len(list(decode.decode_stream([(row, source) for row in range(8)], 4, 3))) == 8
     assert most == 1

@@ -71,7 +71,7 @@ def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_by_default_only_where_a_core_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("unissl.finish_training.cores", lambda: 4)
     for threads, free in ((4, False), (5, False), (3, True), (1, True)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         assert a_core_is_free(torch.device("cpu")) == free

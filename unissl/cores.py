@@ -1,0 +1,10 @@
+"""How many cores there are to work on."""
+
+from __future__ import annotations
+
+import os
+
+
+def cores() -> int:
+    """Those that this process may use: a batch system, a container or taskset may leave it fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
