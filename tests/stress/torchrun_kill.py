@@ -108,12 +108,11 @@ def kill_and_let_restart(out: Path, kills: int, longest: float, rng: random.Rand
             outcome.kills_in_start += steps_done(out) <= done
 
 
-def kill_the_group(out: Path, longest: float, rng: random.Random) -> None:
-    """Kill torchrun and its two workers at once, at a moment after the first checkpoint."""
+def kill_the_group(out: Path, steps: int) -> None:
+    """Kill torchrun and its two workers at once when they have done some steps."""
     with suppress(SystemExit), group(out, 2) as process:
-        while process.poll() is None and not any(out.glob("checkpoints/step-*.safetensors")):
+        while process.poll() is None and steps_done(out) < steps:
             time.sleep(0.02)
-        time.sleep(rng.uniform(0, longest))
         for number in [*workers(process), process.pid]:
             os.kill(number, signal.SIGKILL)
 
@@ -144,8 +143,9 @@ def stress(kills: int, folder: Path, seed: int = 0) -> Outcome:
         outcome.differences[f"{out.name}, two processes to the end"] = difference(calm, out)
         number += 1
     out = folder / "one"
-    kill_the_group(out, longest / 4, rng)
+    kill_the_group(out, rng.randrange(10, 60))
     left = steps_done(out)
+    assert not (out / "summary.json").exists(), "the group was through before it could be killed"
     finish(out, 1)
     outcome.differences[f"killed after {left} steps, one process to the end"] = difference(calm, out)
     return outcome
