@@ -74,6 +74,10 @@ def for_photos(seen: Glance, minutes: float | None, per_image: float | None, nam
         f"chose {name}, pretrained and frozen: {_count(seen)}, and features of a trained network are worth more "
         "than anything learnt from so few labels"
     ]
+    if minutes is not None:
+        reasons.append(
+            "trains for 600 steps at most: longer made classifiers worse, so it may end before the time is up"
+        )
     settings: Tree = {"augment": {"flip": seen.colour}}
     if per_image is not None:
         size = _size(seen, 60 * budget, per_image)

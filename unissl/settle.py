@@ -23,6 +23,9 @@ from unissl.train.optim import build_optimizer
 from unissl.train.trainer import step_at
 from unissl.types import Split
 
+ENOUGH_ON_VECTORS = 600
+"""Steps that the vectors of a frozen network are trained on at most, however long the budget; more of them made the
+classifier worse (docs/results.md)."""
 CLOSING = 10.0
 """Seconds that tables, pictures and the report take after training."""
 
@@ -107,4 +110,6 @@ def settle_steps(
     overhead = runs * per_image * (per_evaluation * (config.train.epochs + 1) + pool)
     torch.set_rng_state(rng)
     steps = from_first(lambda: steps_within(minutes - beside.seconds() / 60, trainings * per_step, overhead))
+    if config.net.frozen:
+        steps = min(steps, ENOUGH_ON_VECTORS)
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
