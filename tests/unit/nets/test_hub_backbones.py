@@ -105,13 +105,29 @@ def test_loading_leaves_the_generator_and_the_library_as_they_were(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_model_that_was_fetched_before_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    commit, model = "0" * 40, tmp_path / "models--owner--some-model"
+    folder = save_vit(model / "snapshots" / commit)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    by_name, by_folder = (load(f"transformers:{place}") for place in ("owner/some-model", folder))
+    assert by_name.recipe == by_folder.recipe
+
+
 # refusals -----------------------------------------------------------------------------------------------------------
 
 
-def test_models_that_are_not_there(tmp_path: Path) -> None:
-    for place in (str(tmp_path / "nowhere"), "owner/such-a-model"):
-        with pytest.raises(UserError, match="cannot be read.*give a folder that exists, or fetch.*hf download"):
+def test_models_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **more: asked.append(address))
+    for place in (str(tmp_path / "nowhere"), "owner/such-a-model", "vit", "\x00", "x" * 5000):
+        with pytest.raises(
+            UserError, match="cannot be loaded.*give a folder that exists, or fetch.*hf download"
+        ) as said:
             load(f"transformers:{place}")
+        assert len(str(said.value)) < 500
+    assert not asked, "the network was asked"
 
 
 def test_folders_that_lack_something(tmp_path: Path) -> None:

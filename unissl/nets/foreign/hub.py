@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.nets.foreign.backbone import Backbone, around
 
 
@@ -51,8 +51,9 @@ def load_hub(name: str, place: str, recipe: Mapping[str, Any] | None) -> Backbon
         if recipe is not None:
             features = _from_recipe(library, name, recipe)
             return around(name, features, recipe["mean"], recipe["std"], recipe["size"], recipe)
-        images = _image_settings(library, place)
-        model, missing = _load(library, place)
+        folder = place if os.path.isdir(place) else _in_cache(place)
+        images = _image_settings(library, folder)
+        model, missing = _load(library, folder)
     pooled = not missing
     features = HubFeatures(model, pooled=pooled)
     config = cast(Any, model).config.to_dict()
@@ -80,6 +81,15 @@ def _transformers() -> Any:
         raise UserError(
             "Networks from transformers need that library; install unissl with the extra 'transformers'."
         ) from None
+
+
+def _in_cache(name: str) -> str:
+    """The folder of a model that was fetched before. Asked by name, the library would look for a preprocessor in the
+    network, whatever it is told."""
+    try:
+        return str(importlib.import_module("huggingface_hub").snapshot_download(name, local_files_only=True))
+    except Exception as error:  # not there, or no name at all
+        raise UserError(f"The transformers model {shortened(name)} cannot be loaded: {_how_to_fetch(name)}") from error
 
 
 def _load(library: Any, place: str) -> tuple[nn.Module, list[str]]:
@@ -120,7 +130,7 @@ def _image_settings(library: Any, place: str) -> dict[str, Any]:
 def _how_to_fetch(place: str) -> str:
     if os.path.isdir(place):
         return "the folder must hold what save_pretrained writes for the model and for its image processor."
-    return f"give a folder that exists, or fetch a model of that name once with 'hf download {place}'."
+    return f"give a folder that exists, or fetch a model of that name once with 'hf download {shortened(place)}'."
 
 
 @contextmanager
