@@ -3,13 +3,14 @@
 ``X`` is uint8 (32, 32, 3, n) in Matlab's column-major order, ``y`` is (n, 1) with 1 to 9 for these digits and 10 for
 the digit 0. One learns from train and extra, in this order: 604,388 images.
 
-The 531,131 images of extra are 1.6 GB. scipy unpacks them into one array, and that is the only copy: what is written
+The 531,131 images of extra are 1.6 GB. They are unpacked into one array, and that is the only copy: what is written
 to the cache is a view of it, piece by piece, and from then on the images are memory-mapped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from unissl.data.cache import cached
 from unissl.data.dataset import DataConfig, Dataset
+from unissl.data.mat_file import Damaged, find_arrays, read_array
 from unissl.data.places import Place
 from unissl.data.published import announce_part, refuse_altered
 from unissl.data.store import store_blocks
@@ -39,7 +41,6 @@ SIDE = 32
 IMAGES = {TRAIN: 604_388, TEST: 26_032}
 MOST_IMAGES = 600_000
 """Of one file; extra has 531,131."""
-NUMBERS = {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "single", "double"}
 MEAN, STD = (0.4380, 0.4440, 0.4730), (0.1751, 0.1771, 0.1744)
 
 
@@ -68,18 +69,14 @@ def _part(folder: Path, names: tuple[str, ...], size: int) -> ImageTable:
 
 def _count_images(path: Path) -> int:
     """From the headers alone."""
-    from scipy.io import whosmat
-
-    try:
-        found = {name: (shape, kind) for name, shape, kind in whosmat(path)}
-    except Exception as error:
-        raise _damaged(path, error) from None
+    with _intact(path):
+        found = find_arrays(path)
     shape, kind = found.get("X", ((), ""))
     if shape[:3] != (SIDE, SIDE, 3) or len(shape) != 4 or kind != "uint8":
         raise UserError(f"{path} does not hold 32 x 32 colour images X; get the file anew.")
     if "y" not in found:  # images come first
         raise UserError(f"{path} has images and no labels y, so it was probably cut off; get the file anew.")
-    if shape[3] > MOST_IMAGES or found["y"][1] not in NUMBERS:
+    if shape[3] > MOST_IMAGES or found["y"][1] == "other":
         raise UserError(f"{path} announces {shape[3]} images and labels of type {found['y'][1]}; get the file anew.")
     if found["y"][0] != (shape[3], 1):
         raise UserError(f"{path} has {shape[3]} images and labels of shape {found['y'][0]}; get the file anew.")
@@ -87,10 +84,10 @@ def _count_images(path: Path) -> int:
 
 
 def _read_labels(path: Path, count: int) -> npt.NDArray[np.int64]:
-    labels = _load(path, "y", (count, 1)).reshape(count).astype(np.int64)
-    if not ((labels >= 1) & (labels <= 10)).all():
+    labels = _load(path, "y", (count, 1)).reshape(count)
+    if not ((labels >= 1) & (labels <= 10)).all():  # before they are cut to whole numbers, which not all floats can be
         raise UserError(f"{path} has labels outside 1 to 10; get the file anew.")
-    return labels % 10
+    return labels.astype(np.int64) % 10
 
 
 def _images(paths: list[Path], counts: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
@@ -103,18 +100,16 @@ def _images(paths: list[Path], counts: list[int]) -> Iterator[npt.NDArray[np.uin
 
 
 def _load(path: Path, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    from scipy.io import loadmat
-
-    try:
-        array: npt.NDArray[Any] = loadmat(path, variable_names=[name])[name]
-    except Exception as error:
-        raise _damaged(path, error) from None
-    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "iuf":
+    with _intact(path):
+        array = read_array(path, name)
+    if array.shape != shape:  # of another array of that name
         raise UserError(f"{path} does not hold the {name} that it announces; get the file anew.")
     return array
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
-    """scipy's reader raises nearly every type there is on files that are cut off or of another kind."""
-    reason = shortened((str(error).splitlines() or [type(error).__name__])[0].rstrip("."))
-    return UserError(f"{path} is not an intact Matlab file ({reason}); get the file anew.")
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (Damaged, OSError) as error:
+        raise UserError(f"{path} is not an intact Matlab file ({shortened(str(error))}); get the file anew.") from None
