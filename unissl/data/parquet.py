@@ -214,14 +214,14 @@ class _Columns:
 
     def images(self) -> Iterator[bytes]:
         """The bytes of each image in turn; a row without any yields none, which no decoder takes for an image."""
-        read = 0
+        read, names = 0, [f"{self.image}.bytes"]
         with intact(self.path):
-            batches = self.file.iter_batches(batch_size=READ_ROWS, columns=[f"{self.image}.bytes"], use_threads=False)
-            for batch in batches:
-                batch.validate(full=True)
-                for value in batch.column(0).field("bytes"):
-                    read += 1
-                    yield value.as_py() or b""
+            for group in range(self.file.metadata.num_row_groups):  # asked for all of them, pyarrow keeps all in memory
+                for batch in self.file.iter_batches(READ_ROWS, row_groups=[group], columns=names, use_threads=False):
+                    batch.validate(full=True)
+                    for value in batch.column(0).field("bytes"):
+                        read += 1
+                        yield value.as_py() or b""
         if read != self.file.metadata.num_rows:
             raise UserError(f"{self.path} does not hold the rows it announces; get it anew.")
 

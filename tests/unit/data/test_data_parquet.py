@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from unissl.data import DataConfig, Dataset, load, store
+from unissl.data.parquet import _Columns
 from unissl.errors import UserError
 
 NAMES = ["cat", "dog", "owl"]
@@ -157,6 +158,18 @@ def test_cifar10_as_parquet_gets_its_published_moments(tmp_path: Path) -> None:
     assert dataset.name == "cifar10" and dataset.mean == (0.485, 0.456, 0.406)
     with pytest.raises(UserError, match="has 10 classes, so it is not cifar100"):
         load(DataConfig(name="cifar100", root=str(tmp_path)))
+
+
+def test_no_more_than_a_row_group_is_in_memory(tmp_path: Path) -> None:
+    """Pools of millions of images are read from parquet files; asked for all row groups, pyarrow keeps every one."""
+    group = 3 * 100_000
+    images: list[bytes | None] = [bytes([number]) * 100_000 for number in range(60)]
+    path = write(tmp_path / "large.parquet", images, [0, 1] * 30)
+    before, most, count = pa.total_allocated_bytes(), 0, 0
+    for image in _Columns.of(path).images():
+        most, count = max(most, pa.total_allocated_bytes() - before), count + 1
+        assert len(image) == 100_000
+    assert count == 60 and most < 4 * group
 
 
 def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
