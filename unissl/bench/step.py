@@ -8,7 +8,7 @@ from statistics import median
 
 from unissl.bench.cases import DIGITS, PAPER, SHORT, TINY, StepCase
 from unissl.bench.flops import convolution_flops
-from unissl.bench.gemm import Gemm, peak
+from unissl.bench.gemm import Gemm, peak, sustained
 from unissl.bench.measure import Fact, Report, Result, Row, median_fact, peak_megabytes, seconds_of
 from unissl.bench.ours import OurStep
 from unissl.bench.plain import PlainStep
@@ -40,7 +40,7 @@ def _row(setup: Setup, case: StepCase) -> Row:
         return Row(case.label, facts={"not measured": str(error).strip().splitlines()[-1]})
     ours, plain = reports["ours"], reports["plain"]
     facts: dict[str, Fact] = {
-        **peak_facts(case, ours, plain, peak(reports["gemm"])),
+        **peak_facts(case, ours, plain, peak(reports["gemm"]), sustained(reports["gemm"])),
         "ours peak MB": peak_megabytes(ours),
         "plain peak MB": peak_megabytes(plain),
         "ours page faults": median(report.faults for report in ours),
@@ -57,8 +57,10 @@ def images_of(case: StepCase) -> int:
     return case.labelled + 2 * case.unlabelled
 
 
-def peak_facts(case: StepCase, ours: Sequence[Report], plain: Sequence[Report], limit: float) -> dict[str, Fact]:
-    """Rates in images and useful convolution arithmetic, and the latter as a share of the GEMM peak."""
+def peak_facts(
+    case: StepCase, ours: Sequence[Report], plain: Sequence[Report], limit: float, steady: float
+) -> dict[str, Fact]:
+    """Rates in images and useful convolution arithmetic, and the latter as a share of the best and sustained GEMM rate."""
     images = images_of(case)
     flops = images * convolution_flops(build(case.net, case.classes), 3, case.size, case.size)
     mine, theirs = (flops / median(seconds_of(reports)) / 1e9 for reports in (ours, plain))
@@ -68,4 +70,6 @@ def peak_facts(case: StepCase, ours: Sequence[Report], plain: Sequence[Report], 
         "GEMM GFLOP/s": limit,
         "share of peak": mine / limit,
         "plain share of peak": theirs / limit,
+        "GEMM sustained GFLOP/s": steady,
+        "share of sustained": mine / steady,
     }
