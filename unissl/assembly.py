@@ -15,7 +15,8 @@ from unissl.data import Dataset
 from unissl.distributed.agreement import from_first
 from unissl.distributed.batch_norm import with_global_batch_norm
 from unissl.distributed.group import current
-from unissl.distributed.rows import mine, put_together
+from unissl.distributed.rows import put_together, stretches
+from unissl.distributed.shards import refuse_if_inseparable
 from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions, predict_rows
 from unissl.material import network, refuse_what_vectors_lack, views_of_train
@@ -39,6 +40,8 @@ def find_device(machine: MachineConfig) -> torch.device:
     world = current()
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
+    elif machine.shards:  # threads decide the last bits, so their number must not depend on that of processes
+        torch.set_num_threads(max(1, cores() // machine.shards))
     elif world.size > 1:  # torchrun leaves one thread to each process, however many cores there are
         torch.set_num_threads(max(1, cores() // world.local_size))
     try:
@@ -49,8 +52,8 @@ def find_device(machine: MachineConfig) -> torch.device:
         torch.zeros(1, device=device).item()  # the device "meta" exists but holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
-    if machine.compile != "off" and world.size > 1:
-        raise UserError("Compiling the network is for a single process; leave out machine.compile.")
+    if machine.compile != "off" and max(world.size, machine.shards) > 1:
+        raise UserError("Compiling the network is for a single process without shards; leave out machine.compile.")
     return device
 
 
@@ -83,6 +86,8 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
     sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
+    if current().fixed_shards > 1:
+        refuse_if_inseparable(net, views.shape)
     state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
     return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
 
@@ -95,16 +100,21 @@ def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int
         from_first(lambda: folder.cut_metrics(0))
         return
     from_first(lambda: folder.cut_metrics(header["metrics_size"]))
-    if threads is None and header.get("processes", 1) == current().size:  # threads decide the last bits
+    shards = header.get("shards", header.get("processes", 1))  # before there were shards, their number was that
+    if threads is None and shards == current().shards:  # threads decide the last bits
         torch.set_num_threads(header["threads"])
 
 
 def averaged_predictions(
     learner: Learner, shadow: Mapping[str, Tensor], views: Views, batches: Batches, rows: Rows | None = None
 ) -> Predictions:
-    """What the averaged parameters say about rows of a table; each process asks about its share of them."""
+    """What the averaged parameters say about rows of a table; each process asks about its share, shard by shard."""
     chosen = np.arange(len(views)) if rows is None else rows
     size = batches.config.evaluation
-    own = predict_rows(lambda x: learner.predict(x, shadow), views, rows=chosen[mine(len(chosen))], batch_size=size)
-    parts = [torch.from_numpy(part) for part in (own.probs, own.detected) if part is not None]
-    return Predictions(*(part.numpy() for part in put_together(parts, [len(chosen)] * len(parts))))
+    own = [
+        predict_rows(lambda x: learner.predict(x, shadow), views, rows=chosen[shard], batch_size=size)
+        for shard in stretches(len(chosen))
+    ]
+    parts = [[said.probs for said in own], [said.detected for said in own if said.detected is not None]]
+    joined = [torch.from_numpy(np.concatenate(part)) for part in parts if part]
+    return Predictions(*(part.numpy() for part in put_together(joined, [len(chosen)] * len(joined))))

@@ -40,6 +40,9 @@ class MachineConfig(Settings):
     """cpu, cuda, cuda:1, mps, ..."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads; by default what torch finds."""
+    shards: int = Field(default=0, ge=0)
+    """Parts that the network's batch is cut into, whatever the number of processes, which must divide it: results are
+    then the same to the last bit on any of them. By default one part per process, with last bits of its own."""
     tune_threads: bool = False
     """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""
     compile: Literal["off", "on", "auto"] = "off"

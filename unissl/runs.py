@@ -19,6 +19,7 @@ from unissl.content import changed_data, compare_content, note_content
 from unissl.cross_validation import cross_validate, refits
 from unissl.data import Dataset
 from unissl.distributed.agreement import from_first, one_per_machine_first
+from unissl.distributed.group import fixed_shards
 from unissl.errors import UserError
 from unissl.evaluate.diagnostics import pool_record
 from unissl.evaluate.metrics import accuracy, outlier_auroc
@@ -62,24 +63,25 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
     started = time.monotonic()
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
     from_first(folder.refuse_if_taken)
-    device = find_device(config.machine)
-    if config.train.precision == "bfloat16" and device.type == "cpu":
-        raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")
-    dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
-    config = fit_to_data(config, dataset)
-    split = split_of(config, dataset)
-    with memory_errors(config.batch):
-        state, batches = assemble(config, dataset, split, device)
-        next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before anything is written
-        if config.machine.tune_threads:
-            config = settle_threads(config, state, batches)
-        if config.train.steps is None:
-            folds = refits(config, split) if dataset.test is None else 0
-            beside = Beside(started, split if reference else None, folds)
-            config = settle_steps(config, state, batches, dataset, beside=beside)
-    with sole_user(folder), memory_errors(config.batch):
-        from_first(lambda: take_place(folder, config, split, dataset, reference))
-        return carry_out(config, folder, dataset, split, state, batches, quiet)
+    with fixed_shards(config.machine.shards):
+        device = find_device(config.machine)
+        if config.train.precision == "bfloat16" and device.type == "cpu":
+            raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")
+        dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
+        config = fit_to_data(config, dataset)
+        split = split_of(config, dataset)
+        with memory_errors(config.batch):
+            state, batches = assemble(config, dataset, split, device)
+            next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before any writing
+            if config.machine.tune_threads:
+                config = settle_threads(config, state, batches)
+            if config.train.steps is None:
+                folds = refits(config, split) if dataset.test is None else 0
+                beside = Beside(started, split if reference else None, folds)
+                config = settle_steps(config, state, batches, dataset, beside=beside)
+        with sole_user(folder), memory_errors(config.batch):
+            from_first(lambda: take_place(folder, config, split, dataset, reference))
+            return carry_out(config, folder, dataset, split, state, batches, quiet)
 
 
 def split_of(config: RunConfig, dataset: Dataset) -> Split:
@@ -117,7 +119,7 @@ def resume(out: Path | str, said: Tree | None = None, *, quiet: bool = False) ->
     summary = from_first(lambda: stored_summary(folder) if folder.finished else None)
     if summary is not None:
         return Run(folder, config, summary)
-    with sole_user(folder), memory_errors(config.batch):
+    with sole_user(folder), memory_errors(config.batch), fixed_shards(config.machine.shards):
         device = find_device(config.machine)
         dataset = one_per_machine_first(lambda: load_data(config.data, config.split))
         split = split_of(config, dataset)

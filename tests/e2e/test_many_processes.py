@@ -57,11 +57,35 @@ def test_two_processes_write_one_run_with_one_voice_and_one_goes_on_with_it(here
     assert (here / "both" / "labels-only" / "summary.json").exists()
     assert not list(here.rglob("*.draft"))
 
-    for name in ("summary.json", "model.safetensors"):  # as if it had been killed after its first checkpoint
-        (here / "both" / name).unlink()
-    sorted((here / "both" / "checkpoints").iterdir())[-1].unlink()
+    interrupt(here / "both")
     assert command(*WORDS, "--no-reference", "--resume", "auto", "--out", "both").code == 0
     assert_same_run(here / "alone", here / "both")
+
+
+def test_with_shards_a_run_ends_bit_for_bit_alike_on_any_number_of_processes(here: Path) -> None:
+    """In single precision, and also when another number of processes goes on from a checkpoint."""
+    words = (*WORDS, "--no-reference", "--set", "machine.shards=4")
+    assert call(*words, "--out", "alone").code == 0
+    outcomes = on_processes(2, call, *words, "--out", "both", join=False)
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes[0].err
+    assert_equal_runs(here / "alone", here / "both")
+    interrupt(here / "both")
+    outcomes = on_processes(4, call, *words, "--resume", "auto", "--out", "both", join=False)
+    assert [outcome.code for outcome in outcomes] == [0] * 4, outcomes[0].err
+    assert_equal_runs(here / "alone", here / "both")
+
+
+def interrupt(folder: Path) -> None:
+    """As if the run had been killed after its first checkpoint."""
+    for name in ("summary.json", "model.safetensors"):
+        (folder / name).unlink()
+    sorted((folder / "checkpoints").iterdir())[-1].unlink()
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    assert losses(one) == losses(other)
+    for name in ("model.safetensors", "predictions.parquet"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(
@@ -70,6 +94,7 @@ def test_two_processes_write_one_run_with_one_voice_and_one_goes_on_with_it(here
         (("datasets",), "Only `unissl train` runs on several processes"),
         ((*WORDS, "--out", "taken"), "taken is not empty"),
         ((*WORDS, "--set", "machine.compile=on"), "Compiling the network is for a single process"),
+        ((*WORDS, "--set", "machine.shards=3"), "machine.shards = 3 cannot be shared out evenly over 2 processes"),
     ],
 )
 def test_a_mistake_is_told_once(here: Path, words: tuple[str, ...], sentence: str) -> None:
@@ -90,7 +115,8 @@ def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "current", lambda: World(1, 4, 1, 2))
     assembly.find_device(MachineConfig())
     assembly.find_device(MachineConfig(threads=3))
-    assert asked == [4, 3]
+    assembly.find_device(MachineConfig(shards=8))  # on one process as on eight
+    assert asked == [4, 3, 1]
 
 
 def test_help_knows_resume_auto() -> None:

@@ -64,20 +64,20 @@ def draw_batch(method: type[Method], config: MethodConfig, iteration: int) -> Ba
 
 
 @contextmanager
-def one_thread_in_double_precision() -> Iterator[None]:
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    torch.set_default_dtype(torch.float64)
+def one_thread_in(dtype: torch.dtype) -> Iterator[None]:
+    before, threads = torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_default_dtype(dtype)
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_default_dtype(dtype)
+        torch.set_default_dtype(before)
         torch.set_num_threads(threads)
 
 
 def curve(case: str) -> dict[str, list[float]]:
     """Every loss term, and the total, at each of twenty steps."""
-    with one_thread_in_double_precision():
+    with one_thread_in(torch.float64):
         torch.manual_seed(0)
         config = config_of(case)
         method = get_method(config.name)

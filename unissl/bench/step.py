@@ -60,7 +60,7 @@ def images_of(case: StepCase) -> int:
 def peak_facts(
     case: StepCase, ours: Sequence[Report], plain: Sequence[Report], limit: float, steady: float
 ) -> dict[str, Fact]:
-    """Rates in images and useful convolution arithmetic, and the latter as a share of the best and sustained GEMM rate."""
+    """Rates in images and in useful convolution arithmetic, and the latter as shares of the GEMM rates."""
     images = images_of(case)
     flops = images * convolution_flops(build(case.net, case.classes), 3, case.size, case.size)
     mine, theirs = (flops / median(seconds_of(reports)) / 1e9 for reports in (ours, plain))

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +29,13 @@ class World:
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
+    fixed_shards: int = 0
+    """Shards that a batch is cut into whatever the number of processes; 0 for one per process."""
+
+    @property
+    def shards(self) -> int:
+        """V, the stretches that the rows of a batch are cut into; each process has V / size of them."""
+        return self.fixed_shards or self.size
 
     @property
     def first(self) -> bool:
@@ -52,6 +59,22 @@ class ProcessLost(UserError):
 
 def current() -> World:
     return _world
+
+
+@contextmanager
+def fixed_shards(count: int) -> Iterator[None]:
+    """Batches are cut into ``count`` shards in here, or with 0 into one for each process."""
+    global _world
+    if count % _world.size:
+        raise UserError(
+            f"machine.shards = {count} cannot be shared out evenly over {_world.size} processes; make it a multiple of "
+            "their number, or start another number of processes."
+        )
+    before, _world = _world, replace(_world, fixed_shards=count)
+    try:
+        yield
+    finally:
+        _world = before
 
 
 def launched() -> bool:

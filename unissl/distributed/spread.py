@@ -5,6 +5,9 @@ then the same on every process, and so is its gradient. That gradient, cut to th
 of processes, goes back through the network; the mean over the processes
 (:func:`unissl.distributed.gradients.average_gradients`) is then the gradient of the global batch, for parameters
 that were used on some rows and for those that were used on all of them alike. A network's classifier may be both.
+
+With a fixed number of shards the network computes shard by shard (:mod:`unissl.distributed.shards`). Gradients of its
+parameters are then added up over all shards on their way back, and nothing is multiplied or averaged.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from torch import Tensor
 
 from unissl.distributed.batch_norm import over_rows
 from unissl.distributed.group import current
-from unissl.distributed.rows import mine, put_together, shared_out
+from unissl.distributed.rows import joined, mine, put_together, shared_out, stretches
+from unissl.distributed.shards import by_shard, pieces_of
 from unissl.types import Outputs
 
 
@@ -32,9 +36,13 @@ class SpreadNet:
         if not shared_out(total):
             return self.net(x)
         with over_rows(total):
-            out = self.net(x[mine(total)])
+            if current().fixed_shards:
+                out = by_shard(self.net, [x[rows] for rows in stretches(total)])
+            else:
+                out = self.net(x[mine(total)])
         names = list(out.taps)
-        logits, feat, *taps = put_rows_together(total, out.logits, out.feat, *(out.taps[name] for name in names))
+        parts = [out.logits, out.feat, *(out.taps[name] for name in names)]
+        logits, feat, *taps = put_rows_together(total, *(piece for part in parts for piece in pieces_of(part)))
         return Outputs(logits, feat, dict(zip(names, taps, strict=True)))
 
     def __getattr__(self, name: str) -> Any:
@@ -42,23 +50,26 @@ class SpreadNet:
 
 
 def spread(net: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Outputs]:
-    """The network as a training loop on several processes calls it; on one, the network itself."""
-    return SpreadNet(net) if current().size > 1 else net
+    """The network as a training loop calls it on several processes or shards; on one, the network itself."""
+    return SpreadNet(net) if current().shards > 1 else net
 
 
 class PutTogether(torch.autograd.Function):
-    """Own rows of several tensors in, all rows out."""
+    """Own shards of several tensors in, first all of the first tensor; all rows of each tensor out."""
 
     @staticmethod
-    def forward(ctx: Any, total: int, *parts: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, total: int, *pieces: Tensor) -> tuple[Tensor, ...]:
         ctx.total = total
         ctx.set_materialize_grads(False)
+        count = len(stretches(total))
+        parts = [joined(pieces[i : i + count]) for i in range(0, len(pieces), count)]
         return tuple(put_together(parts, [total] * len(parts)))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        own, size = mine(ctx.total), current().size
-        return (None, *(None if grad is None else size * grad[own] for grad in grads))
+        world = current()
+        times = 1 if world.fixed_shards else world.size
+        return (None, *(None if grad is None else times * grad[own] for grad in grads for own in stretches(ctx.total)))
 
 
 put_rows_together = cast(Callable[..., tuple[Tensor, ...]], PutTogether.apply)

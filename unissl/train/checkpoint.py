@@ -64,7 +64,7 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "config": config_hash,
         "metrics_size": metrics_size,
         "threads": torch.get_num_threads(),
-        "processes": current().size,
+        "shards": current().shards,
         "seconds": state.seconds,
     }
     meta["digest"] = _digest(meta, tensors)

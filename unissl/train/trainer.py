@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from unissl.batches import Batches, whole
 from unissl.config import Settings
 from unissl.distributed.agreement import from_first, largest
 from unissl.distributed.gradients import average_gradients, take_over_state
-from unissl.distributed.rows import put_together
+from unissl.distributed.rows import joined, own_shards, put_together
 from unissl.errors import UserError
 from unissl.record import RunFolder
 from unissl.train import checkpoint, health
@@ -83,13 +83,15 @@ class TrainerContext:
     ) -> Iterator[tuple[StreamBatch, Prediction]]:
         shadow = self.shadow if weights == "ema" else None
         for share in self.batches.scan_shares(source, view, self.step.iteration, self.learner.method.joined()):
-            said = self.learner.predict(share.views[view], shadow)
+            said = [self.learner.predict(images, shadow) for images in own_shards(share.views[view], len(share))]
             yield whole({source: share})[source], together(said, len(share))
 
 
-def together(said: Prediction, total: int) -> Prediction:
-    """What all processes say about ``total`` images, from what this one says about its own."""
-    parts = [value for value in (said.logits, said.features, said.outlier) if value is not None]
+def together(said: Sequence[Prediction], total: int) -> Prediction:
+    """What all processes say about ``total`` images, from what this one says about those of each of its shards."""
+    parts = [joined([one.logits for one in said]), joined([one.features for one in said])]
+    if scores := [one.outlier for one in said if one.outlier is not None]:
+        parts.append(joined(scores))
     return Prediction(*put_together(parts, [total] * len(parts)))
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from process_group import on_processes
 
-from unissl.distributed import rows
+from unissl.distributed import group, rows
 from unissl.distributed.group import World
+from unissl.errors import UserError
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -24,6 +25,35 @@ def test_each_row_has_one_owner_or_everybody(monkeypatch: pytest.MonkeyPatch, si
     else:
         assert [row for rows_of_one in owned for row in rows_of_one] == list(range(total))
         assert max(map(len, owned)) - min(map(len, owned)) <= 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("total", [3, 4, 7, 10])
+def test_fixed_shards_are_the_same_on_any_number_of_processes(
+    monkeypatch: pytest.MonkeyPatch, size: int, total: int
+) -> None:
+    found = []
+    for rank in range(size):
+        monkeypatch.setattr(rows, "current", lambda rank=rank: World(rank, size, fixed_shards=4))
+        own = rows.stretches(total)
+        assert rows.mine(total) == slice(own[0].start, own[-1].stop)
+        pieces = rows.own_shards(torch.arange(total)[rows.mine(total)], total)
+        assert [piece.tolist() for piece in pieces] == [list(range(total))[shard] for shard in own]
+        found.append([len(piece) for piece in pieces])
+    if total < 4:  # though there are processes enough
+        assert found == [[total]] * size
+    else:
+        assert [count for process in found for count in process] == rows.sizes(total)
+        assert max(rows.sizes(total)) - min(rows.sizes(total)) <= 1
+
+
+def test_shards_that_cannot_be_shared_out_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "_world", World(0, 2))
+    with pytest.raises(UserError, match="multiple of their number"), group.fixed_shards(3):
+        pass
+    with group.fixed_shards(4):
+        assert group.current() == World(0, 2, fixed_shards=4) and group.current().shards == 4
+    assert group.current().shards == 2
 
 
 def exchanged() -> list[torch.Tensor]:
