@@ -25,14 +25,16 @@ from unissl.nets.pretrained import WEIGHTS, installed
 OWN_DATA = ("folder", "parquet")
 BACKBONE = "efficientnet-lite0"
 SIZES = (224, 192, 160, 128, 96)
-"""Sides of images for the frozen network, the best first: they are quicker and less accurate downwards."""
-TINY = 64
-"""Images with a shorter side below this gain nothing from being blown up beyond ``TINY_SIZE``."""
-TINY_SIZE = 160
+"""Sides of images for the frozen network, the best first: they are quicker and less accurate downwards. Small images
+gain from being blown up, too (docs/results.md)."""
 PASSES = 3
 """Vectors that are made of each image: its own and those of the copies."""
 FEATURE_SHARE = 0.4
-"""Share of the time that making vectors may take."""
+"""Share of the time that making vectors may take in any case."""
+TRAINING_MINUTES = 2.5
+"""What training on vectors takes at most, about, on two cores; of a longer time, vectors may take ``LEFT_SHARE`` of the
+rest. The share leaves room for a machine that becomes slower."""
+LEFT_SHARE = 0.8
 PHOTO_MINUTES = 4.5
 """Time that sizes are chosen for where no budget was given."""
 SCRATCH_MINUTES = 20.0
@@ -80,7 +82,7 @@ def for_photos(seen: Glance, minutes: float | None, per_image: float | None, nam
         )
     settings: Tree = {"augment": {"flip": seen.colour}}
     if per_image is not None:
-        size = _size(seen, 60 * budget, per_image)
+        size = _size(seen.images, 60 * feature_minutes(budget), per_image)
         settings["data"] = {"size": size}
         reasons.append(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
@@ -95,7 +97,7 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
     """A small network on small images, for as long as the user gives."""
     budget = _group(said, "train")
     minutes = float(budget.get("minutes", SCRATCH_MINUTES))
-    settings: Tree = {"data": {"size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
+    settings: Tree = {"data": {"size": 32 if seen.side < 64 else 64}, "augment": {"flip": seen.colour}}
     if "name" in _group(said, "net"):
         why = "as said"
     elif not takes_vectors:
@@ -126,14 +128,15 @@ def seconds_per_image(name: str, channels: int) -> float:
     return min(times) / BATCH
 
 
-def _size(seen: Glance, seconds: float, per_image: float) -> int:
-    """The largest size that is in time; work grows with the area."""
-    passes = PASSES * seen.images
-    for size in SIZES:
-        in_time = passes * per_image * (size / 128) ** 2 <= FEATURE_SHARE * seconds
-        if in_time and (seen.side >= TINY or size <= TINY_SIZE):
-            return size
-    return SIZES[-1]
+def feature_minutes(budget: float) -> float:
+    """How long making vectors may take of the minutes of a run."""
+    return max(FEATURE_SHARE * budget, LEFT_SHARE * (budget - TRAINING_MINUTES))
+
+
+def _size(images: int, seconds: float, per_image: float) -> int:
+    """The largest size whose vectors are made in time; work grows with the area."""
+    in_time = (size for size in SIZES if PASSES * images * per_image * (size / 128) ** 2 <= seconds)
+    return next(in_time, SIZES[-1])
 
 
 def _count(seen: Glance) -> str:

@@ -11,10 +11,10 @@ from PIL import Image
 
 from unissl.advice import (
     BACKBONE,
-    FEATURE_SHARE,
     PASSES,
     SIZES,
     advise,
+    feature_minutes,
     for_photos,
     from_scratch,
     seconds_per_image,
@@ -59,7 +59,7 @@ def test_a_folder_of_photos_gets_the_frozen_network(tmp_path: Path) -> None:
     tree, recipe, reasons = with_advice(said)
     config = build_config(with_recipe(tree, recipe))
     assert config.net.frozen and config.net.name == BACKBONE
-    assert config.data.size in SIZES and config.data.size <= 160  # images of 40 px
+    assert config.data.size in SIZES
     assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
     assert any(f"{config.data.size} px" in reason for reason in reasons)
 
@@ -104,7 +104,7 @@ def test_known_data_sets_have_their_recipes() -> None:
     ("minutes", "per_image", "side", "size"),
     [
         (None, 1e-9, 300, 224),
-        (None, 1e-9, 32, 160),
+        (None, 1e-9, 32, 224),
         (None, 1.0, 300, 96),
         (2.0, 0.0035, 300, 96),
         (60, 0.0035, 300, 224),
@@ -118,9 +118,14 @@ def test_the_size_follows_the_time(minutes: float | None, per_image: float, side
 def test_the_largest_size_that_is_in_time_by_hand() -> None:
     """Just enough and just too little for each size."""
     for larger, size in pairwise(SIZES):
-        enough = FEATURE_SHARE * 60 * 10 / (PASSES * 6000 * (larger / 128) ** 2)
+        enough = 60 * feature_minutes(10) / (PASSES * 6000 * (larger / 128) ** 2)
         assert for_photos(SEEN, 10, 0.999 * enough).settings["data"]["size"] >= larger
         assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["size"] == size
+
+
+@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.8), (4.5, 1.8), (15, 10)])
+def test_what_training_does_not_need_goes_into_vectors(budget: float, minutes: float) -> None:
+    assert feature_minutes(budget) == pytest.approx(minutes)
 
 
 def test_more_time_buys_a_larger_network() -> None:
