@@ -21,6 +21,7 @@ from unissl.data.glance import Glance, glance
 from unissl.features import BATCH, backbone
 from unissl.methods.registry import get_method
 from unissl.nets.pretrained import WEIGHTS, installed
+from unissl.train.budget import ENOUGH_ON_VECTORS
 
 OWN_DATA = ("folder", "parquet")
 BACKBONE = "efficientnet-lite0"
@@ -78,7 +79,7 @@ def for_photos(seen: Glance, minutes: float | None, per_image: float | None, nam
     ]
     if minutes is not None:
         reasons.append(
-            "trains for 600 steps at most: longer made classifiers worse, so it may end before the time is up"
+            f"trains for {ENOUGH_ON_VECTORS} steps at most: longer made classifiers worse, so it may end early"
         )
     settings: Tree = {"augment": {"flip": seen.colour}}
     if per_image is not None:

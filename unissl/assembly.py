@@ -54,6 +54,8 @@ def find_device(machine: MachineConfig) -> torch.device:
         raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
     if machine.compile != "off" and max(world.size, machine.shards) > 1:
         raise UserError("Compiling the network is for a single process without shards; leave out machine.compile.")
+    if machine.tune_threads and machine.shards:  # the fastest number may be another on another number of processes
+        raise UserError("Shards fix the last bits, which threads decide; leave out machine.tune_threads.")
     return device
 
 

@@ -6,5 +6,5 @@ import os
 
 
 def cores() -> int:
-    """Those that this process may use: a batch system, a container or taskset may leave it fewer than there are."""
+    """Those that this process may use: a batch system, a cpuset or taskset may leave it fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

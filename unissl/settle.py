@@ -16,16 +16,13 @@ from unissl.distributed.agreement import from_first
 from unissl.distributed.gradients import average_gradients
 from unissl.material import views_of_test
 from unissl.run_config import RunConfig, reference_config
-from unissl.train.budget import seconds_per_call, steps_within
+from unissl.train.budget import ENOUGH_ON_VECTORS, seconds_per_call, steps_within
 from unissl.train.checkpoint import TrainState
 from unissl.train.ema import Ema
 from unissl.train.optim import build_optimizer
 from unissl.train.trainer import step_at
 from unissl.types import Split
 
-ENOUGH_ON_VECTORS = 600
-"""Steps that the vectors of a frozen network are trained on at most, however long the budget; more of them made the
-classifier worse (docs/results.md)."""
 CLOSING = 10.0
 """Seconds that tables, pictures and the report take after training."""
 

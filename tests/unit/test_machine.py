@@ -39,6 +39,24 @@ def look() -> list[int]:
     return [int(word) for word in said.split()]
 
 
+LIMITED = """
+import resource
+from unissl.cli.machine import prepare_process
+
+resource.setrlimit(resource.RLIMIT_AS, (1 << 45, resource.RLIM_INFINITY))
+pages = lambda: int(open("/proc/self/statm").read().split()[0])
+before = pages()
+prepare_process()
+print((pages() - before) * resource.getpagesize())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it does nothing under another libc")
+def test_no_addresses_are_reserved_where_they_are_limited() -> None:
+    said = subprocess.run([sys.executable, "-c", LIMITED], check=True, capture_output=True, text=True).stdout
+    assert int(said) < 256 << 20
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it does nothing under another libc")
 def test_freed_memory_serves_again_and_the_reserve_takes_none() -> None:
     taken, huge, _, *later = look()

@@ -31,7 +31,8 @@ from unissl.nets.small import SmallNet
 from unissl.record import RunFolder
 from unissl.run_config import RunConfig, build_config, fit_to_data
 from unissl.runs import Run, begin, carry_out, resume, split_of
-from unissl.settle import ENOUGH_ON_VECTORS, settle_steps
+from unissl.settle import settle_steps
+from unissl.train.budget import ENOUGH_ON_VECTORS
 from unissl.train.learner import Learner
 from unissl.train.optim import build_optimizer
 from unissl.train.trainer import step_at

@@ -2,7 +2,8 @@
 
 Does byte for byte what the operations on tensors do (``randaugment``, ``crop``, ``cutout``), which serve every other
 device, and Pythons for which there is no numba. All of it is in one file, because numba keeps compiled code on disk and
-compiles anew only when the file of the outermost function has changed.
+compiles anew only when the file of the outermost function has changed. Whoever changes a number that is imported here
+has to touch this file, too.
 
 Operations change one image, uint8 (H, W, C), in place; ``levels`` are its bytes in one row.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
+from importlib import import_module
 
 import numpy as np
 from torch import Tensor
@@ -15,8 +15,12 @@ from unissl.augment.randaugment import OPERATIONS
 
 @cache
 def has_compiler() -> bool:
-    """numba is a dependency, but new versions of Python have to wait for it."""
-    return find_spec("numba") is not None
+    """Whether numba is there and works: new versions of Python and of NumPy have to wait for it."""
+    try:
+        import_module("unissl.augment.compiled")
+    except ImportError:
+        return False
+    return True
 
 
 def crop(images: Tensor, shown: Window) -> Tensor:

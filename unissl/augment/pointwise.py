@@ -33,7 +33,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Flatten the histogram of each channel; exact for images of fewer than 2^24 pixels."""
+    """Flatten the histogram of each channel."""
     n, height, width, channels = images.shape
     table = torch.arange(n * channels, dtype=torch.int32, device=images.device).view(n, channels)
     positions = _positions(images, table).view(-1).to(torch.int64)

@@ -32,6 +32,7 @@ class Operation:
     """(magnitudes, height, width): says where pixels come from."""
 
 
+# ``unissl.augment.compiled`` goes by the order.
 OPERATIONS = (
     Operation("AutoContrast", change=lambda images, _: pointwise.autocontrast(images)),
     Operation("Brightness", 0.05, 0.95, enhance.brightness),

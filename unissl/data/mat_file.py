@@ -127,6 +127,8 @@ def _values(array: Found) -> npt.NDArray[Any]:
     if array.kind == "other" or stored not in VALUES:
         raise Damaged(f"{array.name} is no array of numbers")
     dtype = np.dtype(VALUES[stored])
+    if dtype.itemsize > np.dtype(array.kind).itemsize:
+        raise Damaged(f"the values of {array.name} are stored larger than they are")
     if size != prod(array.shape) * dtype.itemsize or (inside is not None and size > len(inside)):
         raise Damaged(f"the values of {array.name} do not fill its shape")
     flat = np.empty(size, np.uint8)

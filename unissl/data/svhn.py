@@ -102,7 +102,7 @@ def _images(paths: list[Path], counts: list[int]) -> Iterator[npt.NDArray[np.uin
 def _load(path: Path, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     with _intact(path):
         array = read_array(path, name)
-    if array.shape != shape:  # of another array of that name
+    if array.shape != shape:  # the file was changed since its shapes were read
         raise UserError(f"{path} does not hold the {name} that it announces; get the file anew.")
     return array
 

@@ -8,6 +8,7 @@ number of processes that hold them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -104,17 +105,23 @@ def by_shard(net: Callable[[Tensor], Outputs], pieces: Sequence[Tensor]) -> Outp
 
 def refuse_if_inseparable(net: nn.Module, shape: Sequence[int]) -> None:
     """Find out on empty images, before anything is trained, whether a network can compute by shards."""
-    was_training, image = net.training, next(net.parameters()).new_zeros(1, *shape)
-    still = {id(parameter): [parameter.detach()] * 2 for parameter in net.parameters()}
+    probe, generator = copy.deepcopy(net).train(), torch.get_rng_state()
+    pieces = [next(probe.parameters()).new_zeros(2, *shape)] * 2
+    still = {id(parameter): [parameter.detach()] * 2 for parameter in probe.parameters()}
     try:
-        logits = net.eval()(Shards.of([image, image], still)).logits
+        logits = probe(Shards.of(pieces, still)).logits
     except UserError:
         raise
     except Exception:
         cut = False
     else:  # what still has a gradient comes from parameters that were used unseen, as in code of TorchScript
         cut = isinstance(logits, Shards) and not logits.requires_grad
-    finally:
-        net.train(was_training)
+    drawn = not torch.equal(generator, torch.get_rng_state())
+    torch.set_rng_state(generator)
+    if drawn:
+        raise UserError(
+            "The network draws random numbers (dropout), which would be others on each process; leave out "
+            "machine.shards, or use another network."
+        )
     if not cut:
         raise UserError("The network's code cannot be run by shards; leave out machine.shards, or use another network.")

@@ -60,8 +60,7 @@ class PadRightAndBelow(nn.Module):
         self.kernel, self.stride = kernel, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        height, width = x.shape[-2:]
-        return pad(x, (*self._around(width), *self._around(height)))
+        return pad(x, (*self._around(x.size(-1)), *self._around(x.size(-2))))
 
     def _around(self, length: int) -> tuple[int, int]:
         total = max(self.kernel - (length % self.stride or self.stride), 0)

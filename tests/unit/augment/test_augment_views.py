@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -123,6 +124,13 @@ def test_the_loop_and_tensors_give_the_same_views(
     monkeypatch.setattr(on_cpu, "has_compiler", lambda: False)
     for ours, theirs in zip(by_loop, made(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_without_a_compiler_that_works_there_are_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba refuses to be imported beside a NumPy that it does not know."""
+    assert on_cpu.has_compiler()
+    monkeypatch.setitem(sys.modules, "unissl.augment.compiled", None)
+    assert not on_cpu.has_compiler.__wrapped__()
 
 
 def test_the_loop_is_compiled_once(pictures: Pictures) -> None:

@@ -79,6 +79,17 @@ def test_values_that_do_not_fill_their_shape(tmp_path: Path) -> None:
         read_array(tmp_path / "some.mat", "X")
 
 
+def test_values_stored_larger_than_they_are(tmp_path: Path) -> None:
+    """A small compressed file of bytes could otherwise unpack to eight times the bytes that it announces."""
+    savemat(tmp_path / "some.mat", {"X": ARRAYS["real"]})
+    content = bytearray((tmp_path / "some.mat").read_bytes())
+    assert content[144] == 6  # the class of the first array, double
+    content[144] = 9  # bytes
+    (tmp_path / "some.mat").write_bytes(content)
+    with pytest.raises(Damaged, match="the values of X are stored larger than they are"):
+        read_array(tmp_path / "some.mat", "X")
+
+
 def test_other_files(tmp_path: Path) -> None:
     savemat(tmp_path / "old.mat", {"y": np.ones((2, 2))}, format="4")
     (tmp_path / "empty.mat").write_bytes(b"")

@@ -102,7 +102,22 @@ def test_the_number_of_rows_is_known_only_where_shards_are_equal() -> None:
 
 @pytest.mark.parametrize("name", ["small", "wrn-10-1", "resnet-18-cifar", "resnet-50", "efficientnet-lite0"])
 def test_our_networks_can_be_cut(name: str) -> None:
-    refuse_if_inseparable(build(name, 3, 3), (3, 32, 32))
+    """Into parts of any number of rows."""
+    net = build(name, 3, 3)
+    before = torch.get_rng_state()
+    refuse_if_inseparable(net, (3, 32, 32))
+    assert torch.equal(torch.get_rng_state(), before)
+    logits = by_shard(net.eval(), torch.randn(3, 3, 32, 32).split([2, 1])).logits
+    assert isinstance(logits, Shards) and [piece.shape for piece in logits.pieces] == [(2, 3), (1, 3)]
+
+
+def test_a_network_that_draws_is_refused() -> None:
+    net = build("small", 3, 4)
+    net.stages["stage1"].append(nn.Dropout(0.1))
+    before = torch.get_rng_state()
+    with pytest.raises(UserError, match="draws random numbers"):
+        refuse_if_inseparable(net, (4, 8, 8))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_of_networks_from_elsewhere_those_with_a_class_token_are_refused(tmp_path: Path) -> None:

@@ -110,6 +110,15 @@ def test_sweeps_of_several_settings_share_their_base(runs: Path) -> None:
     assert found["method.anchors"] == [5.0, build("small", 10, 1).feat_dim + 1.0]
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_the_default_number_of_anchors_is_that_of_the_network(temperature: float, runs: Path, tmp_path: Path) -> None:
+    """A temperature other than 1 stands around the network, so names in the model differ."""
+    folder = shutil.copytree(runs / "sage", tmp_path / "sage")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "temperature": temperature}))
+    assert sensitivity.value_of(read_run(folder), "method.anchors") == build("small", 10, 1).feat_dim + 1.0
+
+
 def test_class_similarities_by_all_pairs() -> None:
     rng = np.random.default_rng(0)
     features, truth = rng.normal(size=(12, 4)).astype(np.float32), np.array([0, 0, 0, 0, 0, 1, 1, 1, 3, 3, 3, 3])

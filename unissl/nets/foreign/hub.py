@@ -52,8 +52,8 @@ def load_hub(name: str, place: str, recipe: Mapping[str, Any] | None) -> Backbon
             features = _from_recipe(library, name, recipe)
             return around(name, features, recipe["mean"], recipe["std"], recipe["size"], recipe)
         folder = place if os.path.isdir(place) else _in_cache(place)
-        images = _image_settings(library, folder)
-        model, missing = _load(library, folder)
+        images = _image_settings(library, folder, place)
+        model, missing = _load(library, folder, place)
     pooled = not missing
     features = HubFeatures(model, pooled=pooled)
     config = cast(Any, model).config.to_dict()
@@ -92,11 +92,14 @@ def _in_cache(name: str) -> str:
         raise UserError(f"The transformers model {shortened(name)} cannot be loaded: {_how_to_fetch(name)}") from error
 
 
-def _load(library: Any, place: str) -> tuple[nn.Module, list[str]]:
-    """The model in float32, and which weights its pooler lacks; without any other weight it is refused."""
+def _load(library: Any, folder: str, place: str) -> tuple[nn.Module, list[str]]:
+    """The model in float32, and which weights its pooler lacks; without any other weight it is refused.
+
+    ``place`` is what the user called the folder.
+    """
     try:
         model, info = library.AutoModel.from_pretrained(
-            place, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
+            folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
         )
     except Exception as error:
         raise UserError(f"The transformers model {place} cannot be loaded: {_how_to_fetch(place)}") from error
@@ -110,10 +113,10 @@ def _load(library: Any, place: str) -> tuple[nn.Module, list[str]]:
     return model, of_images
 
 
-def _image_settings(library: Any, place: str) -> dict[str, Any]:
+def _image_settings(library: Any, folder: str, place: str) -> dict[str, Any]:
     """Mean, deviation and side of the images that the model was trained on, from the settings of its preprocessor."""
     try:
-        said, _ = library.ImageProcessingMixin.get_image_processor_dict(place, local_files_only=True)
+        said, _ = library.ImageProcessingMixin.get_image_processor_dict(folder, local_files_only=True)
     except Exception as error:
         raise UserError(
             f"The preprocessor_config.json of the transformers model {place} cannot be read, and without it nobody "

@@ -77,7 +77,8 @@ def value_of(run: FinishedRun, key: str) -> float:
     """The number itself, or what the default stands for: K = d + 1 anchors."""
     value = leaves(run.config).get(key)
     if value is None and key == "method.anchors":
-        return float(load_model(run.folder).module.state_dict()["module.head.weight"].shape[1] + 1)
+        weights = load_model(run.folder).module.state_dict()  # a temperature or a backbone may stand around the network
+        return next(float(w.shape[1] + 1) for name, w in weights.items() if f".{name}".endswith(".head.weight"))
     if value is None:
         raise UserError(f"{run.folder.path} does not say its {key}; train it with --set {key}=VALUE.")
     return float(value)
