@@ -26,8 +26,10 @@ from unissl.train.budget import ENOUGH_ON_VECTORS
 OWN_DATA = ("folder", "parquet")
 BACKBONE = "efficientnet-lite0"
 SIZES = (224, 192, 160, 128, 96)
-"""Sides of images for the frozen network, the best first: they are quicker and less accurate downwards. Small images
-gain from being blown up, too (docs/results.md)."""
+"""Sides of images for the frozen network, the best first: they are quicker and less accurate downwards."""
+TINY = 64
+"""Images with a shorter side below this gain nothing from being blown up beyond ``TINY_SIZE`` (docs/results.md)."""
+TINY_SIZE = 160
 PASSES = 3
 """Vectors that are made of each image: its own and those of the copies."""
 FEATURE_SHARE = 0.4
@@ -83,7 +85,7 @@ def for_photos(seen: Glance, minutes: float | None, per_image: float | None, nam
         )
     settings: Tree = {"augment": {"flip": seen.colour}}
     if per_image is not None:
-        size = _size(seen.images, 60 * feature_minutes(budget), per_image)
+        size = _size(seen, 60 * feature_minutes(budget), per_image)
         settings["data"] = {"size": size}
         reasons.append(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
@@ -98,7 +100,7 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
     """A small network on small images, for as long as the user gives."""
     budget = _group(said, "train")
     minutes = float(budget.get("minutes", SCRATCH_MINUTES))
-    settings: Tree = {"data": {"size": 32 if seen.side < 64 else 64}, "augment": {"flip": seen.colour}}
+    settings: Tree = {"data": {"size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
     if "name" in _group(said, "net"):
         why = "as said"
     elif not takes_vectors:
@@ -134,9 +136,10 @@ def feature_minutes(budget: float) -> float:
     return max(FEATURE_SHARE * budget, LEFT_SHARE * (budget - TRAINING_MINUTES))
 
 
-def _size(images: int, seconds: float, per_image: float) -> int:
-    """The largest size whose vectors are made in time; work grows with the area."""
-    in_time = (size for size in SIZES if PASSES * images * per_image * (size / 128) ** 2 <= seconds)
+def _size(seen: Glance, seconds: float, per_image: float) -> int:
+    """The largest size that is worth it and whose vectors are made in time; work grows with the area."""
+    worth_it = [size for size in SIZES if seen.side >= TINY or size <= TINY_SIZE]
+    in_time = (size for size in worth_it if PASSES * seen.images * per_image * (size / 128) ** 2 <= seconds)
     return next(in_time, SIZES[-1])
 
 
