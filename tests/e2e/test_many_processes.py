@@ -95,6 +95,10 @@ def assert_equal_runs(one: Path, other: Path) -> None:
         ((*WORDS, "--out", "taken"), "taken is not empty"),
         ((*WORDS, "--set", "machine.compile=on"), "Compiling the network is for a single process"),
         ((*WORDS, "--set", "machine.shards=3"), "machine.shards = 3 cannot be shared out evenly over 2 processes"),
+        (
+            (*WORDS, "--set", "machine.shards=2", "--set", "machine.tune_threads=true"),
+            "Shards fix the last bits, which threads decide",
+        ),
     ],
 )
 def test_a_mistake_is_told_once(here: Path, words: tuple[str, ...], sentence: str) -> None:

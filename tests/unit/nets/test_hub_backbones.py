@@ -113,6 +113,10 @@ def test_a_model_that_was_fetched_before_is_found_by_name(tmp_path: Path, monkey
     (model / "refs" / "main").write_text(commit)
     by_name, by_folder = (load(f"transformers:{place}") for place in ("owner/some-model", folder))
     assert by_name.recipe == by_folder.recipe
+    for preprocessor in model.rglob("preprocessor_config.json"):
+        preprocessor.unlink()
+    with pytest.raises(UserError, match="of the transformers model owner/some-model cannot be read.*hf download owner"):
+        load("transformers:owner/some-model")
 
 
 # refusals -----------------------------------------------------------------------------------------------------------
