@@ -10,6 +10,7 @@ from itertools import chain
 
 from torch import Tensor, nn
 
+from unissl.nets.winograd import Conv3x3
 from unissl.types import Outputs
 
 
@@ -78,6 +79,8 @@ class Network(nn.Module):
 
 
 def conv3x3(width_in: int, width_out: int, stride: int = 1, *, bias: bool = False) -> nn.Conv2d:
+    if stride == 1 and not bias:
+        return Conv3x3(width_in, width_out)
     return nn.Conv2d(width_in, width_out, 3, stride, padding=1, bias=bias)
 
 

@@ -15,7 +15,7 @@ from unissl.bench.plain import PlainModel, PlainSettings, PlainTrainer
 from unissl.bench.plain_net import PlainNet, copy_weights
 from unissl.bench.worker import Finished
 from unissl.methods.registry import all_methods
-from unissl.nets import build
+from unissl.nets import build, winograd
 
 STEPS = 20
 CASE = StepCase(net="wrn-10-1", labelled=6, unlabelled=14, size=8, classes=4, pool=200)
@@ -89,11 +89,20 @@ def largest_difference(ours: list[dict[str, float]], plain: list[dict[str, float
     )
 
 
-@pytest.mark.usefixtures("double")
+@pytest.fixture(params=[False, True], ids=["as it comes", "tiles"])
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with convolutions by tiles, for which maps as small as these are not worth it."""
+    if request.param:
+        monkeypatch.setattr(winograd, "WORTH", 1)
+        monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
+
+
+@pytest.mark.usefixtures("double", "tiles")
 def test_twenty_steps_agree_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     assert largest_difference(our_terms(monkeypatch, CASE), plain_terms(CASE)) < 1e-9
 
 
+@pytest.mark.usefixtures("tiles")
 def test_twenty_steps_agree_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a gentle rate. At the paper's, a fresh network multiplies any difference by about ten in each of the first
     steps, and one pseudo-label of many that tips over is a jump: two kernels that round differently part ways."""

@@ -1,0 +1,142 @@
+"""3 x 3 convolutions with a quarter of the multiplications (Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308).
+
+A tile Y of 4 x 4 outputs depends on the 6 x 6 inputs d around it. With weights g of 3 x 3,
+
+    Y = A^T [ sum over input channels of (G g G^T) * (B^T d B) ] A,
+
+where * multiplies place by place: 36 products for 16 outputs in place of 144. Over all tiles and channels these are 36
+matrix products M_p = V_p U_p, with V = B^T d B, U = G g G^T. Backwards, with D = A dL/dY A^T,
+
+    dL/dg = G^T [ V_p^T D_p ] G,    dL/dd = B [ D_p U_p^T ] B^T, summed where surroundings overlap.
+
+The result is that of the direct sum to rounding, which is about five times as large in float32 (4e-6 of the largest
+value). Training on a CPU takes it for maps that are large enough; all else goes to torch.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+WORTH = 1 << 17
+"""Numbers in a map from which the gain is larger than what calling takes."""
+PIXELS_PER_CHANNEL = 16
+"""Pixels of a batch, for each channel, from which it is larger than what transforming the weights takes."""
+CHANNELS = 16
+"""Their number must be a multiple of this, so that vectors of any processor fill them."""
+TILE = 4
+G = (
+    (1 / 4, 0, 0),
+    (-1 / 6, -1 / 6, -1 / 6),
+    (-1 / 6, 1 / 6, -1 / 6),
+    (1 / 24, 1 / 12, 1 / 6),
+    (1 / 24, -1 / 12, 1 / 6),
+    (0, 0, 1),
+)
+
+
+class Conv3x3(nn.Conv2d):
+    """A 3 x 3 convolution of stride 1 with a margin of one zero and without bias."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__(width_in, width_out, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and can_be_tiled(x, self.weight):
+            return convolve(x, self.weight)
+        return super().forward(x)
+
+
+def can_be_tiled(x: Tensor, weight: Tensor) -> bool:
+    """Whether the machine code takes it, and it is worth it."""
+    outputs, inputs = weight.shape[:2]
+    return (
+        type(x) is Tensor
+        and x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.float64)
+        and weight.dtype == x.dtype
+        and x.numel() >= WORTH
+        and x.numel() >= PIXELS_PER_CHANNEL * inputs * max(inputs, outputs)
+        and inputs % CHANNELS == outputs % CHANNELS == 0
+        and all(side % TILE == 0 for side in x.shape[2:])
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+        and has_code()
+    )
+
+
+@cache
+def has_code() -> bool:
+    """Whether there is an LLVM, and torch with an OpenMP library whose threads can be borrowed."""
+    try:
+        from unissl.nets.native import openmp
+
+        openmp()
+    except (ImportError, OSError, AttributeError):
+        return False
+    return True
+
+
+def convolve(x: Tensor, weight: Tensor) -> Tensor:
+    out: Tensor = _Convolve.apply(x, weight)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Convolve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        from unissl.nets import winograd_code as code
+
+        ctx.save_for_backward(x, weight)
+        shape = code.Shape(x.shape[2], x.shape[3], weight.shape[1], weight.shape[0], x.dtype)
+        u = packed(_to_places(weight), shape.panel(shape.outputs))
+        y = torch.empty((len(x), shape.outputs, *x.shape[2:]), dtype=x.dtype, memory_format=torch.channels_last)
+        work = x.new_zeros(torch.get_num_threads(), shape.work)
+        code.forward(shape)(x.data_ptr(), u.data_ptr(), y.data_ptr(), work.data_ptr(), len(x))
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        from unissl.nets import winograd_code as code
+
+        x, weight = ctx.saved_tensors
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        shape = code.Shape(x.shape[2], x.shape[3], weight.shape[1], weight.shape[0], x.dtype)
+        u = packed(_to_places(weight).transpose(1, 2), shape.panel(shape.inputs))
+        dx = torch.empty_like(x)
+        du = x.new_zeros(torch.get_num_threads(), code.PLACES, shape.inputs, shape.outputs)
+        work = x.new_zeros(torch.get_num_threads(), shape.work)
+        addresses = (t.data_ptr() for t in (x, dy, u, dx, du, work))
+        code.backward(shape)(*addresses, len(x))
+        return dx, _from_places(du.sum(0)).to(weight.dtype)
+
+
+def _to_places(weight: Tensor) -> Tensor:
+    """U = G g G^T, (36, inputs, outputs) of weights (outputs, inputs, 3, 3); in double, which costs nothing here."""
+    by_position = weight.permute(2, 3, 1, 0).double().flatten(2).flatten(0, 1)  # (9, inputs * outputs)
+    return (_on_squares() @ by_position).to(weight.dtype).reshape(-1, weight.shape[1], weight.shape[0])
+
+
+def _from_places(du: Tensor) -> Tensor:
+    """dL/dg = G^T dL/dU G."""
+    by_position = _on_squares().T @ du.double().flatten(1)
+    return by_position.reshape(3, 3, *du.shape[1:]).permute(3, 2, 0, 1)
+
+
+@cache
+def _on_squares() -> Tensor:
+    """The matrix (36, 9) that makes G g G^T of g, both written in one row."""
+    g = torch.tensor(G, dtype=torch.float64)
+    return torch.kron(g, g)
+
+
+def packed(matrices: Tensor, panel: int) -> Tensor:
+    """(36, depth, columns) panel after panel: (36, columns / panel, depth, panel)."""
+    places, depth, columns = matrices.shape
+    return matrices.reshape(places, depth, columns // panel, panel).transpose(1, 2).contiguous()
