@@ -138,6 +138,10 @@ class Writer:
     def multiply(self, x: Value, y: Value) -> Value:
         return self.b.fmul(x, y, flags=FUSED)
 
+    def where_positive(self, v: Value, x: Value, y: Value) -> Value:
+        """x where v > 0, else y."""
+        return self.b.select(self.b.fcmp_ordered(">", v, self.constant(0.0)), x, y)
+
 
 def whole(value: Value | int) -> Value:
     return I64(value) if isinstance(value, int) else value

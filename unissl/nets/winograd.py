@@ -15,12 +15,16 @@ value). Training on a CPU takes it for maps that are large enough; all else goes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from unissl.nets import winograd_code as code
 
 WORTH = 1 << 17
 """Numbers in a map from which the gain is larger than what calling takes."""
@@ -55,7 +59,8 @@ def can_be_tiled(x: Tensor, weight: Tensor) -> bool:
     """Whether the machine code takes it, and it is worth it."""
     outputs, inputs = weight.shape[:2]
     return (
-        type(x) is Tensor
+        not torch.compiler.is_compiling()
+        and type(x) is Tensor
         and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and weight.dtype == x.dtype
@@ -64,7 +69,6 @@ def can_be_tiled(x: Tensor, weight: Tensor) -> bool:
         and inputs % CHANNELS == outputs % CHANNELS == 0
         and all(side % TILE == 0 for side in x.shape[2:])
         and x.is_contiguous(memory_format=torch.channels_last)
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
         and has_code()
     )
@@ -82,6 +86,20 @@ def has_code() -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Line:
+    """phi(a x + b) is to be convolved in place of x: a, b and the mean of x for each channel, and phi's slope."""
+
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    slope: float
+
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.scale, self.shift, self.mean
+
+
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     out: Tensor = _Convolve.apply(x, weight)  # type: ignore[no-untyped-call]
     return out
@@ -90,31 +108,58 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        from unissl.nets import winograd_code as code
-
         ctx.save_for_backward(x, weight)
-        shape = code.Shape(x.shape[2], x.shape[3], weight.shape[1], weight.shape[0], x.dtype)
-        u = packed(_to_places(weight), shape.panel(shape.outputs))
-        y = torch.empty((len(x), shape.outputs, *x.shape[2:]), dtype=x.dtype, memory_format=torch.channels_last)
-        work = x.new_zeros(torch.get_num_threads(), shape.work)
-        code.forward(shape)(x.data_ptr(), u.data_ptr(), y.data_ptr(), work.data_ptr(), len(x))
-        return y
+        return forward(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-        from unissl.nets import winograd_code as code
-
         x, weight = ctx.saved_tensors
-        dy = dy.contiguous(memory_format=torch.channels_last)
-        shape = code.Shape(x.shape[2], x.shape[3], weight.shape[1], weight.shape[0], x.dtype)
-        u = packed(_to_places(weight).transpose(1, 2), shape.panel(shape.inputs))
-        dx = torch.empty_like(x)
-        du = x.new_zeros(torch.get_num_threads(), code.PLACES, shape.inputs, shape.outputs)
-        work = x.new_zeros(torch.get_num_threads(), shape.work)
-        addresses = (t.data_ptr() for t in (x, dy, u, dx, du, work))
-        code.backward(shape)(*addresses, len(x))
-        return dx, _from_places(du.sum(0)).to(weight.dtype)
+        dx, dweight, _ = backward(x, weight, dy)
+        return dx, dweight
+
+
+def forward(x: Tensor, weight: Tensor, line: Line | None = None, beside: Tensor | None = None) -> Tensor:
+    """The convolution of x, or of what is on the line; ``beside`` is added to it."""
+    from unissl.nets import winograd_code as code
+
+    shape = _shape(x, weight)
+    u = packed(_to_places(weight), shape.panel(shape.outputs))
+    y = torch.empty((len(x), shape.outputs, *x.shape[2:]), dtype=x.dtype, memory_format=torch.channels_last)
+    work = x.new_zeros(torch.get_num_threads(), shape.work)
+    given = [x, u, y, work]
+    given += [work, work] if line is None else [line.scale, line.shift]  # a place that nobody reads
+    if beside is not None:
+        given.append(beside.contiguous(memory_format=torch.channels_last))
+    compiled = code.forward(shape, None if line is None else line.slope, beside is not None)
+    compiled(len(x), *(t.data_ptr() for t in given))
+    return y
+
+
+def backward(x: Tensor, weight: Tensor, dy: Tensor, line: Line | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x and the weights. With a line, in place of the first, g = phi'(a x + b) dL/dphi and the table
+    (images, 2, channels) of the sums of g and of g (x - mean) over each image."""
+    from unissl.nets import winograd_code as code
+
+    dy = dy.contiguous(memory_format=torch.channels_last)
+    shape = _shape(x, weight)
+    u = packed(_to_places(weight).transpose(1, 2), shape.panel(shape.inputs))
+    dx = torch.empty_like(x)
+    du = x.new_zeros(torch.get_num_threads(), code.PLACES, shape.inputs, shape.outputs)
+    work = x.new_zeros(torch.get_num_threads(), shape.work)
+    sums = x.new_empty(0 if line is None else len(x), 2, shape.inputs)
+    given = [x, dy, u, dx, du, work]
+    if line is not None:
+        given += [*line.vectors, sums]
+    compiled = code.backward(shape, None if line is None else line.slope)
+    compiled(len(x), *(t.data_ptr() for t in given))
+    return dx, _from_places(du.sum(0)).to(weight.dtype), sums
+
+
+def _shape(x: Tensor, weight: Tensor) -> code.Shape:
+    from unissl.nets.winograd_code import Shape
+
+    return Shape(x.shape[2], x.shape[3], weight.shape[1], weight.shape[0], x.dtype)
 
 
 def _to_places(weight: Tensor) -> Tensor:

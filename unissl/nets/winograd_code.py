@@ -97,13 +97,15 @@ class Shape:
 
 
 @cache
-def forward(shape: Shape) -> Native:
-    """Function of the addresses of x, weights, y and work, and the number of images."""
+def forward(shape: Shape, slope: float | None = None, beside: bool = False) -> Native:
+    """Function of the number of images and the addresses of x, weights, y and work; of a and b, if x is to be put on a
+    line before; and of a map to be added, if there is one ``beside`` it."""
     code = Code("winograd_forward", shape)
-    x, u, y, work = (code.address(i) for i in range(4))
+    images, x, u, y, work = code.number(0), *(code.address(i) for i in range(1, 5))
+    put_on_line = None if slope is None else Activation(code, code.address(5), code.address(6), slope)
     padded, v, m = code.divide(work)
-    with code.in_hand(code.number(4)) as (first, count):
-        code.input_tiles(code.image(x, first, shape.inputs), count, padded, v)
+    with code.in_hand(images) as (first, count):
+        code.input_tiles(code.image(x, first, shape.inputs), count, padded, v, put_on_line)
         with code.loop(0, PLACES) as place:
             code.product(
                 Factor(code.place(v, place, shape.inputs), shape.inputs, 1),
@@ -112,20 +114,27 @@ def forward(shape: Shape) -> Native:
                 rows=code.blocks(count),
                 depth=shape.inputs,
             )
-        code.output(m, count, code.image(y, first, shape.outputs))
+        added = code.image(code.address(7), first, shape.outputs) if beside else None
+        code.output(m, count, code.image(y, first, shape.outputs), added)
     return compile_(code)
 
 
 @cache
-def backward(shape: Shape) -> Native:
-    """Function of the addresses of x, dL/dy, transposed weights, dL/dx, dL/dweights (for each thread) and work, and the
-    number of images."""
+def backward(shape: Shape, slope: float | None = None) -> Native:
+    """Function of the number of images and the addresses of x, dL/dy, transposed weights, dL/dx, dL/dweights (for each
+    thread) and work.
+
+    Where x was put on a line, also of a, b, the mean of x in each channel and a table (images, 2, inputs). Then what is
+    written in place of dL/dx is g = phi'(a x + b) dL/dphi, and into the table its sum and that of g (x - mean).
+    """
     code = Code("winograd_backward", shape)
-    x, dy, u, dx, du, work = (code.address(i) for i in range(6))
+    images, x, dy, u, dx, du, work = code.number(0), *(code.address(i) for i in range(1, 7))
+    put_on_line = None if slope is None else Activation(code, code.address(7), code.address(8), slope)
     du = code.at(du, (code.thread, PLACES * shape.inputs * shape.outputs))
     padded, v, dm = code.divide(work)
-    with code.in_hand(code.number(6)) as (first, count):
-        code.input_tiles(code.image(x, first, shape.inputs), count, padded, v)
+    with code.in_hand(images) as (first, count):
+        x_here, dx_here = code.image(x, first, shape.inputs), code.image(dx, first, shape.inputs)
+        code.input_tiles(x_here, count, padded, v, put_on_line)
         code.gradient_tiles(code.image(dy, first, shape.outputs), count, dm)
         with code.loop(0, PLACES) as place:
             v_here, dm_here = code.place(v, place, shape.inputs), code.place(dm, place, shape.outputs)
@@ -144,7 +153,12 @@ def backward(shape: Shape) -> Native:
                 rows=code.blocks(count),
                 depth=shape.outputs,
             )
-        code.input_gradient(v, count, padded, code.image(dx, first, shape.inputs))
+        if put_on_line is None:
+            code.input_gradient(v, count, padded, dx_here)
+        else:
+            table = code.at(code.address(10), (first, 2 * shape.inputs))
+            summed = Summed(put_on_line, x_here, code.address(9), table)
+            code.input_gradient(v, count, padded, dx_here, summed)
     return compile_(code)
 
 
@@ -173,6 +187,42 @@ class Result:
     row: int
     add: bool
     """To what is there."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """phi(a x + b) of vectors of x."""
+
+    code: Writer
+    scale: Value
+    shift: Value
+    slope: float
+
+    def before(self, x: Value, channel: Value) -> Value:
+        """a x + b"""
+        code = self.code
+        scale, shift = (code.load(code.at(start, (channel, 1))) for start in (self.scale, self.shift))
+        return code.add(code.multiply(scale, x), shift)
+
+    def __call__(self, x: Value, channel: Value) -> Value:
+        v = self.before(x, channel)
+        return self.code.where_positive(v, v, self.code.multiply(self.code.constant(self.slope), v))
+
+    def times_slope(self, x: Value, channel: Value, gradient: Value) -> Value:
+        """phi'(a x + b) times a gradient."""
+        slower = self.code.multiply(self.code.constant(self.slope), gradient)
+        return self.code.where_positive(self.before(x, channel), gradient, slower)
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What a gradient is to be multiplied with and summed against: the images, the mean of each channel and the table
+    for the sums."""
+
+    activation: Activation
+    x: Value
+    mean: Value
+    table: Value
 
 
 Apply = Callable[[Matrix, Sequence[Value]], list[Value]]
@@ -237,27 +287,35 @@ class Code(Writer):
             (channel, 1),
         )
 
-    def input_tiles(self, x: Value, images: Value, padded: Value, v: Value) -> None:
+    def input_tiles(self, x: Value, images: Value, padded: Value, v: Value, activation: Activation | None) -> None:
         """V = B^T d B of the surroundings d of each tile. The margin of the padded image is zero."""
         channels = self.shape.inputs
         line = self.shape.width * channels
         with self.loop(0, images) as image:
-            self.copy_lines(self.image(x, image, channels), line, self.inside(padded), line + 2 * channels)
+            source = self.image(x, image, channels)
+            with self.pixels() as (at, at_padded, channel):
+                vector = self.load(self.at(source, (at, 1)))
+                vector = vector if activation is None else activation(vector, channel)
+                self.store(vector, self.at(padded, (at_padded, 1)))
             with self.tiles(channels) as tile:
                 corner = self.corner(padded, line + 2 * channels, channels, tile)
                 d = self.read(corner, IN, line + 2 * channels, channels)
                 self.put(self.transformed(self.by_rows, BT, d), self.among_tiles(v, image, tile, channels), channels)
 
-    def output(self, m: Value, images: Value, y: Value) -> None:
-        """y = A^T M A."""
+    def output(self, m: Value, images: Value, y: Value, beside: Value | None) -> None:
+        """y = A^T M A, and what stands ``beside`` it added."""
         channels = self.shape.outputs
         line = self.shape.width * channels
         with self.loop(0, images) as image, self.tiles(channels) as tile:
             places = self.take(self.among_tiles(m, image, tile, channels), channels)
             corner = self.corner(self.image(y, image, channels), line, channels, tile)
+            added = None if beside is None else self.corner(self.image(beside, image, channels), line, channels, tile)
             for i, vectors in enumerate(self.transformed(self.by_columns, AT, places)):
                 for j, vector in enumerate(vectors):
-                    self.store(vector, self.at(corner, (i, line), (j, channels)))
+                    away = (i, line), (j, channels)
+                    if added is not None:
+                        vector = self.add(vector, self.load(self.at(added, *away)))
+                    self.store(vector, self.at(corner, *away))
 
     def gradient_tiles(self, dy: Value, images: Value, dm: Value) -> None:
         """dL/dM = A dL/dy A^T."""
@@ -268,12 +326,12 @@ class Code(Writer):
             made = self.transformed(self.by_rows, AT.T, self.read(corner, OUT, line, channels))
             self.put(made, self.among_tiles(dm, image, tile, channels), channels)
 
-    def input_gradient(self, dv: Value, images: Value, padded: Value, dx: Value) -> None:
+    def input_gradient(self, dv: Value, images: Value, padded: Value, dx: Value, summed: Summed | None = None) -> None:
         """dL/dd = B dL/dV B^T, summed where surroundings overlap; the margin is cleared again."""
         channels = self.shape.inputs
         line = self.shape.width * channels
         with self.loop(0, images) as image:
-            self.clear(padded)
+            self.clear(padded, self.shape.padded)
             with self.tiles(channels) as tile:
                 corner = self.corner(padded, line + 2 * channels, channels, tile)
                 places = self.take(self.among_tiles(dv, image, tile, channels), channels)
@@ -281,25 +339,46 @@ class Code(Writer):
                     for j, vector in enumerate(vectors):
                         address = self.at(corner, (i, line + 2 * channels), (j, channels))
                         self.store(self.add(self.load(address), vector), address)
-            self.copy_lines(self.inside(padded), line + 2 * channels, self.image(dx, image, channels), line)
-        self.clear(padded)
+            target = self.image(dx, image, channels)
+            if summed is None:
+                with self.pixels() as (at, at_padded, _):
+                    self.store(self.load(self.at(padded, (at_padded, 1))), self.at(target, (at, 1)))
+            else:
+                self.through_activation(padded, target, summed, image)
+        self.clear(padded, self.shape.padded)
 
-    def inside(self, padded: Value) -> Value:
-        """The first number that is not of the margin."""
-        return self.at(padded, (self.shape.width + 3, self.shape.inputs))
+    def through_activation(self, padded: Value, target: Value, summed: Summed, image: Value) -> None:
+        """g = phi'(a x + b) dL/dphi for an image, and the sums of g and of g (x - mean) over it."""
+        channels = self.shape.inputs
+        source = self.image(summed.x, image, channels)
+        sums = self.at(summed.table, (image, 2 * channels))
+        self.clear(sums, 2 * channels)
+        with self.pixels() as (at, at_padded, channel):
+            x = self.load(self.at(source, (at, 1)))
+            g = summed.activation.times_slope(x, channel, self.load(self.at(padded, (at_padded, 1))))
+            self.store(g, self.at(target, (at, 1)))
+            mean = self.load(self.at(summed.mean, (channel, 1)))
+            for place, term in enumerate((g, self.multiply(g, self.subtract(x, mean)))):
+                total = self.at(sums, (place, channels), (channel, 1))
+                self.store(self.add(self.load(total), term), total)
 
-    def clear(self, padded: Value) -> None:
-        with self.loop(0, self.shape.padded, self.width) as i:
-            self.store(self.constant(0.0), self.at(padded, (i, 1)))
-
-    def copy_lines(self, source: Value, source_line: int, target: Value, target_line: int) -> None:
+    @contextmanager
+    def pixels(self) -> Iterator[tuple[Value, Value, Value]]:
+        """Of an image of the input: where a vector stands in it, where in the padded one, and its first channel."""
+        channels = self.shape.inputs
         with (
             self.loop(0, self.shape.height) as row,
-            self.loop(0, self.shape.width * self.shape.inputs, self.width) as i,
+            self.loop(0, self.shape.width) as column,
+            self.loop(0, channels, self.width) as channel,
         ):
-            self.store(
-                self.load(self.at(source, (row, source_line), (i, 1))), self.at(target, (row, target_line), (i, 1))
-            )
+            place = self.b.add(self.b.mul(row, whole(self.shape.width * channels)), self.b.mul(column, whole(channels)))
+            margin = self.b.add(self.b.mul(row, whole(2 * channels)), whole((self.shape.width + 3) * channels))
+            at = self.b.add(place, channel)
+            yield at, self.b.add(at, margin), channel
+
+    def clear(self, start: Value, count: int) -> None:
+        with self.loop(0, count, self.width) as i:
+            self.store(self.constant(0.0), self.at(start, (i, 1)))
 
     def read(self, corner: Value, side: int, line: int, channels: int) -> Grid:
         """The pixels of a square."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unissl.nets.base import Network, conv1x1, conv3x3
+from unissl.nets.norm_act_conv import norm_act_conv
 
 SLOPE = 0.1
 STEM_WIDTH = 16
@@ -40,22 +41,14 @@ class Unit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.shortcut is None:
-            return x + self._branch(self._preactivate(x))
+            inner = norm_act_conv(self.norm1, self.activation, self.conv1, x)
+            return norm_act_conv(self.norm2, self.activation, self.conv2, inner, beside=x)
         if self.activate_first:
-            x = self._preactivate(x)
+            x = self.activation(self.norm1(x))
         elif self.norm1.training:
             with torch.no_grad():
                 self.norm1(x)  # only for its running statistics
-        out: Tensor = self.shortcut(x) + self._branch(x)
-        return out
-
-    def _preactivate(self, x: Tensor) -> Tensor:
-        activated: Tensor = self.activation(self.norm1(x))
-        return activated
-
-    def _branch(self, x: Tensor) -> Tensor:
-        out: Tensor = self.conv2(self.activation(self.norm2(self.conv1(x))))
-        return out
+        return norm_act_conv(self.norm2, self.activation, self.conv2, self.conv1(x), beside=self.shortcut(x))
 
 
 def _group(units: int, width_in: int, width_out: int, stride: int, bn_momentum: float, *, first: bool) -> nn.Sequential:

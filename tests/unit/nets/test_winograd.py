@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from fractions import Fraction
 from itertools import product
 
@@ -158,17 +159,18 @@ def test_without_an_llvm_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(layer(x), conv2d(x, layer.weight, padding=1))
 
 
-def test_a_whole_network_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = channels_last(build("wrn-10-1", 4)).double()
+@pytest.mark.parametrize("name", ["wrn-10-1", "wrn-10-2", "resnet-18-cifar"])
+def test_a_whole_network_computes_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = channels_last(build(name, 4)).double()
     x = images(12, 3, 16, 16)
     results = []
     for worth in (1, 1 << 40):
         monkeypatch.setattr(winograd, "WORTH", worth)
         monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
-        net.zero_grad()
+        net = copy.deepcopy(first)
         out = net(x)
         out.logits.square().sum().backward()
-        gradients = [p.grad.clone() for name, p in net.named_parameters() if name not in net.never_trained()]
-        results.append((out.logits.detach(), *gradients))
+        gradients = [p.grad for key, p in net.named_parameters() if key not in net.never_trained()]
+        results.append((out.logits.detach(), *gradients, *net.buffers()))
     for tiled, direct in zip(*results, strict=True):
         torch.testing.assert_close(tiled, direct, rtol=1e-9, atol=1e-11)

@@ -1,0 +1,125 @@
+"""BatchNorm, activation and convolution in one go against the three layers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unissl.distributed.batch_norm import GlobalBatchNorm
+from unissl.nets import norm_act_conv as module
+from unissl.nets import winograd
+from unissl.nets.norm_act_conv import Activation, norm_act_conv
+from unissl.nets.winograd import Conv3x3
+
+pytest.importorskip("llvmlite", reason="there is no LLVM")
+
+
+@pytest.fixture(autouse=True)
+def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", 1)
+    monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
+
+
+def map_of(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+
+
+def lively_norm(channels: int) -> nn.BatchNorm2d:
+    norm = nn.BatchNorm2d(channels, momentum=0.3, eps=1e-3).double()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return norm
+
+
+def one_after_the_other(
+    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, beside: Tensor | None
+) -> Tensor:
+    out = nn.functional.conv2d(activation(norm(x)), conv.weight, padding=1)
+    return out if beside is None else beside + out
+
+
+@pytest.mark.parametrize("activation", [nn.LeakyReLU(0.1), nn.ReLU()], ids=str)
+@pytest.mark.parametrize("with_beside", [False, True])
+@pytest.mark.parametrize("shape", [(2, 16, 16, 4, 4), (7, 32, 48, 8, 12), (5, 64, 16, 16, 16)], ids=str)
+def test_is_the_three_layers_with_their_gradients(
+    shape: tuple[int, ...], with_beside: bool, activation: Activation
+) -> None:
+    count, inputs, outputs, height, width = shape
+    norm, conv = lively_norm(inputs), Conv3x3(inputs, outputs).double()
+    other = copy.deepcopy(norm)
+    x = map_of(count, inputs, height, width)
+    beside = map_of(count, outputs, height, width) if with_beside else None
+    assert module.in_one_go(norm, conv, x, beside)
+    y, expected = (
+        norm_act_conv(norm, activation, conv, x, beside),
+        one_after_the_other(other, activation, conv, x, beside),
+    )
+    torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-12)
+    dy = torch.randn_like(y)
+    given = [x, conv.weight, *([] if beside is None else [beside])]
+    mine = torch.autograd.grad(y, [*given, norm.weight, norm.bias], dy)
+    theirs = torch.autograd.grad(expected, [*given, other.weight, other.bias], dy)
+    for one, another in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, another, rtol=1e-10, atol=1e-11)
+    for one, another in zip(norm.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(one, another, rtol=1e-12, atol=1e-13)
+
+
+def test_a_mean_that_is_far_from_zero_costs_no_digits() -> None:
+    """Squares summed in single precision would leave nothing of a variance of 1 beside a mean of 3000."""
+    norm, conv = nn.BatchNorm2d(16), Conv3x3(16, 16)
+    x = (map_of(8, 16, 8, 8, dtype=torch.float32) + 3000).detach()
+    mean, var = module._moments(x)
+    torch.testing.assert_close(mean, x.double().mean((0, 2, 3)), rtol=1e-7, atol=0)
+    torch.testing.assert_close(var, x.double().var((0, 2, 3), unbiased=False), rtol=1e-4, atol=0)
+    exact = one_after_the_other(copy.deepcopy(norm).double(), nn.ReLU(), copy.deepcopy(conv).double(), x.double(), None)
+    torch.testing.assert_close(norm_act_conv(norm, nn.ReLU(), conv, x).double(), exact, rtol=0, atol=5e-3)
+
+
+def test_two_passes_before_a_gradient() -> None:
+    """The running statistics move between them, and no gradient depends on these."""
+    norm, conv, activation = lively_norm(16), Conv3x3(16, 16).double(), nn.ReLU()
+    xs = map_of(3, 16, 8, 8), map_of(4, 16, 8, 8)
+    sum(norm_act_conv(norm, activation, conv, x).square().sum() for x in xs).backward()
+    got = [p.grad for p in (*norm.parameters(), conv.weight)]
+    norm.zero_grad(), conv.zero_grad()
+    sum(one_after_the_other(norm, activation, conv, x, None).square().sum() for x in xs).backward()
+    for one, another in zip(got, (*norm.parameters(), conv.weight), strict=True):
+        torch.testing.assert_close(one, another.grad, rtol=1e-10, atol=1e-10)
+
+
+def test_of_all_maps_only_the_input_is_kept() -> None:
+    norm, conv, x = lively_norm(16), Conv3x3(16, 16).double(), map_of(4, 16, 8, 8)
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        norm_act_conv(norm, nn.ReLU(), conv, x, beside=map_of(4, 16, 8, 8))
+    assert sorted(kept)[-2:] == sorted([conv.weight.numel(), x.numel()])
+
+
+def changed(change: Callable[[nn.BatchNorm2d], object]) -> nn.BatchNorm2d:
+    norm = lively_norm(16)
+    change(norm)
+    return norm
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        changed(lambda norm: norm.eval()),
+        changed(lambda norm: setattr(norm, "momentum", None)),
+        nn.BatchNorm2d(16, affine=False).double(),
+        nn.BatchNorm2d(16, track_running_stats=False).double(),
+        GlobalBatchNorm(16).double(),
+    ],
+    ids=["evaluation", "no momentum", "no parameters", "no statistics", "over processes"],
+)
+def test_other_layers_run_one_after_the_other(norm: nn.BatchNorm2d) -> None:
+    conv, x = Conv3x3(16, 16).double().eval(), map_of(4, 16, 8, 8)
+    assert not module.in_one_go(norm, conv, x, None)
+    other = copy.deepcopy(norm)
+    expected = one_after_the_other(other, nn.ReLU(), conv, x, None)
+    assert torch.equal(norm_act_conv(norm, nn.ReLU(), conv, x), expected)
