@@ -187,6 +187,16 @@ def compile_(written: Writer) -> Native:
 
 
 @cache
+def works() -> bool:
+    """Whether there are an LLVM of a kind that is known and threads of torch's that can be borrowed."""
+    try:
+        compile_(Writer("nothing", torch.float32, 4))()
+    except (ImportError, OSError, AttributeError, RuntimeError):
+        return False
+    return True
+
+
+@cache
 def openmp() -> ctypes.CDLL:
     """GNU's OpenMP library as torch brought it along; ImportError where torch was built with another one."""
     home = Path(torch.__file__).parent

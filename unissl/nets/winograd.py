@@ -76,14 +76,12 @@ def can_be_tiled(x: Tensor, weight: Tensor) -> bool:
 
 @cache
 def has_code() -> bool:
-    """Whether there is an LLVM, and torch with an OpenMP library whose threads can be borrowed."""
+    """Whether machine code can be made here."""
     try:
-        from unissl.nets.native import openmp
-
-        openmp()
-    except (ImportError, OSError, AttributeError):
+        from unissl.nets import native
+    except ImportError:
         return False
-    return True
+    return native.works()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from torch.nn.functional import conv2d
 from unissl.nets import build, channels_last, winograd
 from unissl.nets.winograd import Conv3x3, convolve
 
-code = pytest.importorskip("unissl.nets.winograd_code", reason="there is no LLVM")
+native = pytest.importorskip("unissl.nets.native", reason="there is no LLVM")
+code = pytest.importorskip("unissl.nets.winograd_code")
 
 SHAPES = [(1, 16, 16, 4, 4), (5, 32, 16, 16, 16), (3, 16, 48, 8, 32), (7, 64, 128, 8, 8), (9, 48, 16, 4, 12)]
 """Images, channels in and out, height, width: whole handfuls and parts of one, one tile and many."""
@@ -157,6 +158,17 @@ def test_without_an_llvm_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "has_code", lambda: False)
     layer, x = Conv3x3(16, 32).double(), images(*LARGE)
     assert torch.equal(layer(x), conv2d(x, layer.weight, padding=1))
+
+
+@pytest.mark.parametrize("error", [ImportError, AttributeError, RuntimeError, OSError])
+def test_an_llvm_that_is_not_known_is_not_used(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(native, "compile_", refuse)
+    assert not native.works.__wrapped__()
+    monkeypatch.undo()
+    assert native.works.__wrapped__()
 
 
 @pytest.mark.parametrize("name", ["wrn-10-1", "wrn-10-2", "resnet-18-cifar"])
