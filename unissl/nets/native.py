@@ -155,6 +155,13 @@ def vector_width(dtype: torch.dtype) -> int:
     return bits // 8 // dtype.itemsize
 
 
+@cache
+def vector_registers() -> int:
+    """Vectors that this processor holds at once."""
+    features = binding.get_host_cpu_features()
+    return 32 if features.get("avx512f") or not features.get("sse2") else 16
+
+
 @dataclass
 class Native:
     """A function in machine code. The engine holds the memory that the code is in."""

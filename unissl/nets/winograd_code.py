@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from unissl.nets.native import Native, Value, Writer, compile_, vector_width, whole
+from unissl.nets.native import Native, Value, Writer, compile_, vector_registers, vector_width, whole
 
 Matrix = npt.NDArray[np.float64]
 
@@ -37,10 +37,10 @@ BT: Matrix = np.array(
     float,
 )
 
-ROWS = 8
+ROWS = vector_registers() // 4
 """Rows of a product that are in registers at once."""
 COLUMNS = 2
-"""Vectors in such a row, at most."""
+"""Vectors in such a row, at most; with those of both factors they must not need more registers than there are."""
 IN_HAND = 600_000
 """Bytes for the tiles of the images that a thread has in hand, about: what fits into a core's own cache."""
 APART = 16

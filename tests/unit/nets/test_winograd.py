@@ -81,6 +81,27 @@ def test_rounding_in_single_precision(shape: tuple[int, ...]) -> None:
     assert largest(convolve(x.float(), weight.float()) - exact, exact) < 3e-5
 
 
+@pytest.mark.parametrize("vector, rows", [(8, 8), (4, 4), (2, 8)], ids=["512 bits", "256 bits", "128 bits"])
+def test_on_any_processor(vector: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrower vectors than this processor's, wider ones made of several, and fewer registers."""
+    monkeypatch.setattr(code, "vector_width", lambda dtype: vector)
+    monkeypatch.setattr(code, "ROWS", rows)
+    x, weight = images(5, 32, 8, 8).requires_grad_(), images(16, 32, 3, 3).requires_grad_()
+    compiled = code.forward, code.backward
+    for function in compiled:
+        function.cache_clear()
+    try:
+        y = convolve(x, weight)
+        dx, dw = torch.autograd.grad(y.square().sum(), (x, weight))
+    finally:
+        for function in compiled:
+            function.cache_clear()
+    expected = conv2d(x, weight, padding=1)
+    want_dx, want_dw = torch.autograd.grad(expected.square().sum(), (x, weight))
+    assert largest(y - expected, expected) < 1e-13
+    assert largest(dx - want_dx, want_dx) < 1e-13 and largest(dw - want_dw, want_dw) < 1e-13
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_share_images(threads: int) -> None:
     x, weight = images(5, 16, 8, 8).requires_grad_(), images(32, 16, 3, 3).requires_grad_()
