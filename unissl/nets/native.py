@@ -17,9 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numpy as np
 import torch
 from llvmlite import binding, ir
+
+from unissl.nets import kept_code
 
 I64 = ir.IntType(64)
 PTR = ir.PointerType()
@@ -176,19 +179,22 @@ class Native:
 
 
 def compile_(written: Writer) -> Native:
-    """Machine code for this processor. Takes a tenth to half of a second."""
+    """Machine code for this processor. Takes a tenth to half of a second, where it is not kept from an earlier time."""
     openmp()
     written.b.ret_void()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    features = binding.get_host_cpu_features().flatten()
-    machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=features, opt=3
-    )
-    module = binding.parse_assembly(str(written.module))
-    builder = binding.create_pass_builder(machine, binding.PipelineTuningOptions(speed_level=3))
-    builder.getModulePassManager().run(module, builder)
+    processor, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    machine = binding.Target.from_default_triple().create_target_machine(cpu=processor, features=features, opt=3)
+    text = str(written.module)
+    path = kept_code.place(text, processor, features, llvmlite.__version__)
+    known = kept_code.recall(path)
+    module = binding.parse_assembly(text)
+    if known is None:
+        builder = binding.create_pass_builder(machine, binding.PipelineTuningOptions(speed_level=3))
+        builder.getModulePassManager().run(module, builder)
     engine = binding.create_mcjit_compiler(module, machine)
+    engine.set_object_cache(lambda _, made: kept_code.keep(path, made), lambda _: known)
     engine.finalize_object()
     return Native(engine, engine.get_function_address(written.name))
 

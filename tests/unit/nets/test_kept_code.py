@@ -1,0 +1,63 @@
+"""Compiled code survives a process, and damaged files do no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from unissl.data.cache import cache_folder
+from unissl.nets import kept_code
+
+
+def test_what_was_kept_is_recalled_by_all_that_it_depends_on() -> None:
+    kept_code.keep(kept_code.place("text", "processor"), b"code")
+    assert kept_code.recall(kept_code.place("text", "processor")) == b"code"
+    assert kept_code.recall(kept_code.place("text", "another")) is None
+    assert kept_code.recall(kept_code.place("textprocessor", "")) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
+def test_damaged_files_are_not_believed(damage: bytes) -> None:
+    path = kept_code.place("text")
+    kept_code.keep(path, b"code")
+    path.write_bytes(damage)
+    assert kept_code.recall(path) is None
+    kept_code.keep(path, b"code")
+    assert kept_code.recall(path) == b"code"
+
+
+def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "file"))
+    path = kept_code.place("text")
+    kept_code.keep(path, b"code")
+    assert kept_code.recall(path) is None
+
+
+def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = pytest.importorskip("llvmlite.binding", reason="there is no LLVM")
+    from unissl.nets import norm_act_code
+
+    x = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last)
+
+    def means() -> torch.Tensor:
+        norm_act_code.moments.cache_clear()
+        table = torch.empty(3, 2, 16)
+        norm_act_code.moments(16, 16, torch.float32)(3, x.data_ptr(), table.data_ptr())
+        return table[:, 0]
+
+    first = means()
+    torch.testing.assert_close(first, x.mean((2, 3)))
+    assert len(list((cache_folder() / "code").iterdir())) == 1
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(binding, "create_pass_builder", refuse)
+        assert torch.equal(means(), first)
+    for path in (cache_folder() / "code").iterdir():
+        path.write_bytes(b"damaged")
+    assert torch.equal(means(), first)
