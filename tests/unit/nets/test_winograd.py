@@ -21,6 +21,11 @@ SHAPES = [(1, 16, 16, 4, 4), (5, 32, 16, 16, 16), (3, 16, 48, 8, 32), (7, 64, 12
 """Images, channels in and out, height, width: whole handfuls and parts of one, one tile and many."""
 
 
+@pytest.fixture(autouse=True)
+def same_images_each_time() -> None:
+    torch.manual_seed(0)
+
+
 def images(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype).contiguous(memory_format=torch.channels_last)
 
