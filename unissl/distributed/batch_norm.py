@@ -51,22 +51,23 @@ class GlobalBatchNorm(_BatchNorm):
         values = [share * (xs[0].numel() // xs[0].shape[1] // len(xs[0])) for share in sizes(_total)]
         *ys, mean, var = normalise(self.weight, self.bias, self.eps, values, *xs)
         if self.training and self.running_mean is not None:
-            self._follow(mean, var, sum(values))
+            follow(self, mean, var, sum(values))
         return x.like(ys) if isinstance(x, Shards) else ys[0]
-
-    @torch.no_grad()
-    def _follow(self, mean: Tensor, var: Tensor, values: int) -> None:
-        """Running statistics in torch's convention: momentum is the weight of the new, the variance is unbiased."""
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        # As torch's own does it, out of autograd's sight: a pass before this one may have kept the tensors.
-        self.running_mean.data.lerp_(mean.to(self.running_mean), weight)
-        self.running_var.data.lerp_((var * (values / (values - 1))).to(self.running_var), weight)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
             raise ValueError("rows and channels are needed")
+
+
+@torch.no_grad()
+def follow(norm: _BatchNorm, mean: Tensor, var: Tensor, values: int) -> None:
+    """Running statistics in torch's convention: momentum is the weight of the new, the variance is unbiased."""
+    assert norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None
+    norm.num_batches_tracked.add_(1)
+    weight = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+    # As torch's own does it, out of autograd's sight: a pass before this one may have kept the tensors.
+    norm.running_mean.data.lerp_(mean.to(norm.running_mean), weight)
+    norm.running_var.data.lerp_((var * (values / (values - 1))).to(norm.running_var), weight)
 
 
 class _Normalise(torch.autograd.Function):

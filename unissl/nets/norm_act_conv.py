@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from unissl.distributed.batch_norm import follow
 from unissl.nets import winograd
 
 Activation = nn.LeakyReLU | nn.ReLU
@@ -39,7 +40,7 @@ def norm_act_conv(
     y: Tensor = _NormActConv.apply(  # type: ignore[no-untyped-call]
         x, norm.weight, norm.bias, conv.weight, beside, *moments, norm.eps, slope
     )
-    _follow(norm, *moments, x.numel() // x.shape[1])
+    follow(norm, *moments, x.numel() // x.shape[1])
     return y
 
 
@@ -51,7 +52,6 @@ def in_one_go(norm: nn.BatchNorm2d, conv: nn.Conv2d, x: Tensor, beside: Tensor |
         and type(conv) is winograd.Conv3x3
         and norm.affine
         and norm.track_running_stats
-        and norm.momentum is not None
         and winograd.can_be_tiled(x, conv.weight)
         and norm.weight.dtype == x.dtype
         and (beside is None or (type(beside) is Tensor and beside.dtype == x.dtype))
@@ -69,17 +69,6 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     means, squares = table.double().unbind(1)
     mean = means.mean(0)
     return mean, squares.mean(0) / (height * width) + (means - mean).square().mean(0)
-
-
-def _follow(norm: nn.BatchNorm2d, mean: Tensor, var: Tensor, values: int) -> None:
-    """Running statistics in torch's convention: momentum is the weight of the new, the variance is unbiased."""
-    assert norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None
-    assert norm.momentum is not None
-    with torch.no_grad():
-        norm.num_batches_tracked.add_(1)
-        # As torch's own does it, out of autograd's sight: a pass before this one may have kept the tensors.
-        norm.running_mean.data.lerp_(mean.to(norm.running_mean), norm.momentum)
-        norm.running_var.data.lerp_((var * (values / (values - 1))).to(norm.running_var), norm.momentum)
 
 
 class _NormActConv(torch.autograd.Function):

@@ -19,9 +19,9 @@ CALIMATCH_OPTIM: Tree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "sched
 def paper(method: str) -> Tree:
     """The protocol of the paper: WRN-28-2, 64 + 448 images a step, 2^18 steps, evaluation every 1,024.
 
-    ``unissl train --data cifar10 --recipe paper --method sage --max-count 4996``: about a day on one large GPU, weeks
-    on a CPU. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at the test
-    set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
+    ``unissl train --data cifar10 --recipe paper --method sage --max-count 4996``: about a day on one large GPU, eight
+    days on two cores. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at the
+    test set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
     """
     budget = {"train": {"steps": 2**18, "epochs": 256, "log_every": 256, "checkpoint_every": 1024}}
     own: dict[str, Tree] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -43,14 +42,16 @@ def one_after_the_other(
     return out if beside is None else beside + out
 
 
+@pytest.mark.parametrize("momentum", [0.3, None])
 @pytest.mark.parametrize("activation", [nn.LeakyReLU(0.1), nn.ReLU()], ids=str)
 @pytest.mark.parametrize("with_beside", [False, True])
 @pytest.mark.parametrize("shape", [(2, 16, 16, 4, 4), (7, 32, 48, 8, 12), (5, 64, 16, 16, 16)], ids=str)
 def test_is_the_three_layers_with_their_gradients(
-    shape: tuple[int, ...], with_beside: bool, activation: Activation
+    shape: tuple[int, ...], with_beside: bool, activation: Activation, momentum: float | None
 ) -> None:
     count, inputs, outputs, height, width = shape
     norm, conv = lively_norm(inputs), Conv3x3(inputs, outputs).double()
+    norm.momentum = momentum
     other = copy.deepcopy(norm)
     x = map_of(count, inputs, height, width)
     beside = map_of(count, outputs, height, width) if with_beside else None
@@ -101,22 +102,15 @@ def test_of_all_maps_only_the_input_is_kept() -> None:
     assert sorted(kept)[-2:] == sorted([conv.weight.numel(), x.numel()])
 
 
-def changed(change: Callable[[nn.BatchNorm2d], object]) -> nn.BatchNorm2d:
-    norm = lively_norm(16)
-    change(norm)
-    return norm
-
-
 @pytest.mark.parametrize(
     "norm",
     [
-        changed(lambda norm: norm.eval()),
-        changed(lambda norm: setattr(norm, "momentum", None)),
+        lively_norm(16).eval(),
         nn.BatchNorm2d(16, affine=False).double(),
         nn.BatchNorm2d(16, track_running_stats=False).double(),
         GlobalBatchNorm(16).double(),
     ],
-    ids=["evaluation", "no momentum", "no parameters", "no statistics", "over processes"],
+    ids=["evaluation", "no parameters", "no statistics", "over processes"],
 )
 def test_other_layers_run_one_after_the_other(norm: nn.BatchNorm2d) -> None:
     conv, x = Conv3x3(16, 16).double().eval(), map_of(4, 16, 8, 8)
