@@ -80,8 +80,8 @@ def photos(method: str) -> Tree:
 def digits(method: str) -> Tree:
     """scikit-learn's digits with 4 labels per class and a pool of 446 images in an arbitrary mix: the demo.
 
-    ``unissl demo``: about a minute and a half on two cores for labels-only, FixMatch and SAGE together. Expect 86.9,
-    95.7 and 95.8 % as means of seeds 0 to 4 (docs/results.md). Digits are scaled to 16 x 16 and never flipped; warps
+    ``unissl demo``: about a minute and a half on two cores for labels-only, FixMatch and SAGE together. Expect 86.8,
+    96.3 and 95.5 % as means of seeds 0 to 4 (docs/results.md). Digits are scaled to 16 x 16 and never flipped; warps
     are half as strong as the paper's, since digits fill the frame.
     """
     return merge(
