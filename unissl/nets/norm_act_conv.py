@@ -53,8 +53,19 @@ def in_one_go(norm: nn.BatchNorm2d, conv: nn.Conv2d, x: Tensor, beside: Tensor |
         and norm.affine
         and norm.track_running_stats
         and winograd.can_be_tiled(x, conv.weight)
+        and norm.num_features == x.shape[1]
         and norm.weight.dtype == x.dtype
-        and (beside is None or (type(beside) is Tensor and beside.dtype == x.dtype))
+        and (beside is None or _fits(beside, x, conv))
+    )
+
+
+def _fits(beside: Tensor, x: Tensor, conv: nn.Conv2d) -> bool:
+    """Whether a map can be added to the output as it is."""
+    return (
+        type(beside) is Tensor
+        and beside.shape == (len(x), conv.out_channels, *x.shape[2:])
+        and beside.dtype == x.dtype
+        and beside.device == x.device
     )
 
 

@@ -61,6 +61,8 @@ def can_be_tiled(x: Tensor, weight: Tensor) -> bool:
     return (
         not torch.compiler.is_compiling()
         and type(x) is Tensor
+        and x.ndim == 4
+        and x.shape[1] == inputs
         and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and weight.dtype == x.dtype

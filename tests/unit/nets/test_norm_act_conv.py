@@ -118,3 +118,14 @@ def test_other_layers_run_one_after_the_other(norm: nn.BatchNorm2d) -> None:
     other = copy.deepcopy(norm)
     expected = one_after_the_other(other, nn.ReLU(), conv, x, None)
     assert torch.equal(norm_act_conv(norm, nn.ReLU(), conv, x), expected)
+
+
+def test_what_does_not_fit_is_left_to_torch() -> None:
+    conv, x = Conv3x3(16, 16).double(), map_of(4, 16, 8, 8)
+    with pytest.raises(RuntimeError, match="running_mean"):
+        norm_act_conv(lively_norm(32), nn.ReLU(), conv, x)
+    everywhere = torch.ones(16, 1, 1, dtype=torch.float64)
+    norm = lively_norm(16)
+    assert not module.in_one_go(norm, conv, x, everywhere)
+    expected = one_after_the_other(copy.deepcopy(norm), nn.ReLU(), conv, x, None)
+    torch.testing.assert_close(norm_act_conv(norm, nn.ReLU(), conv, x, everywhere), expected + 1)

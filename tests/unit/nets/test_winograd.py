@@ -170,6 +170,18 @@ def test_what_is_not_for_tiles_goes_to_torch(x: Tensor) -> None:
     assert not winograd.can_be_tiled(x, weight)
 
 
+@pytest.mark.parametrize("x", [images(32, 32, 32, 32), images(32, 16, 32, 32)[0]], ids=["channels", "dimensions"])
+def test_wrong_shapes_are_left_to_torch(x: Tensor) -> None:
+    """Which refuses what does not fit; the machine code would read whatever stands in memory."""
+    layer = Conv3x3(16, 32).double()
+    assert not winograd.can_be_tiled(x, layer.weight)
+    if x.ndim == 4:
+        with pytest.raises(RuntimeError, match="channels"):
+            layer(x)
+    else:
+        assert layer(x).shape == (32, 32, 32)
+
+
 def test_the_layer_takes_tiles_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[int] = []
     monkeypatch.setattr(winograd, "convolve", lambda x, weight: called.append(len(x)) or convolve(x, weight))
