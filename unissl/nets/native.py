@@ -28,6 +28,8 @@ I64 = ir.IntType(64)
 PTR = ir.PointerType()
 FUSED = ("contract",)
 """Lets LLVM turn a product and a sum into one instruction."""
+LEVEL = 3
+"""How much LLVM does for speed."""
 Value = Any
 """A value inside the code that is being written; llvmlite has no types for mypy."""
 THREAD_FUNCTIONS = ("omp_get_thread_num", "omp_get_num_threads")
@@ -172,10 +174,11 @@ class Native:
     engine: Value
     entry: int
 
-    def __call__(self, *numbers: int) -> None:
-        """Let torch's threads run it. Meanwhile the interpreter is free for other threads."""
+    def __call__(self, threads: int, *numbers: int) -> None:
+        """Let so many of torch's threads run it, or fewer where OpenMP gives fewer. Meanwhile the interpreter is free
+        for other threads."""
         given = np.array(numbers, np.int64)
-        openmp().GOMP_parallel(self.entry, given.ctypes.data, torch.get_num_threads(), 0)
+        openmp().GOMP_parallel(self.entry, given.ctypes.data, threads, 0)
 
 
 def compile_(written: Writer) -> Native:
@@ -185,28 +188,18 @@ def compile_(written: Writer) -> Native:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     processor, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
-    machine = binding.Target.from_default_triple().create_target_machine(cpu=processor, features=features, opt=3)
+    machine = binding.Target.from_default_triple().create_target_machine(cpu=processor, features=features, opt=LEVEL)
     text = str(written.module)
-    path = kept_code.place(text, processor, features, llvmlite.__version__)
+    path = kept_code.place(text, processor, features, llvmlite.__version__, f"level {LEVEL}")
     known = kept_code.recall(path)
     module = binding.parse_assembly(text)
     if known is None:
-        builder = binding.create_pass_builder(machine, binding.PipelineTuningOptions(speed_level=3))
+        builder = binding.create_pass_builder(machine, binding.PipelineTuningOptions(speed_level=LEVEL))
         builder.getModulePassManager().run(module, builder)
     engine = binding.create_mcjit_compiler(module, machine)
     engine.set_object_cache(lambda _, made: kept_code.keep(path, made), lambda _: known)
     engine.finalize_object()
     return Native(engine, engine.get_function_address(written.name))
-
-
-@cache
-def works() -> bool:
-    """Whether there are an LLVM of a kind that is known and threads of torch's that can be borrowed."""
-    try:
-        compile_(Writer("nothing", torch.float32, 4))()
-    except (ImportError, OSError, AttributeError, RuntimeError):
-        return False
-    return True
 
 
 @cache

@@ -11,7 +11,8 @@ b = beta - a mu and phi(v) = v where v > 0, else slope v,
     dL/dx = a (g - mean(g) - (x - mu) r^2 mean(g (x - mu))),   g = phi'(a x + b) dL/dphi,
     dL/dgamma = r sum(g (x - mu)),   dL/dbeta = sum(g).
 
-The result is that of the three layers, to rounding; they stay where they are, so nothing else knows of this.
+The result is that of the three layers, to rounding; they stay where they are, so that nothing else need know of this.
+Layers that somebody hooks into run one after the other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def norm_act_conv(
     norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, beside: Tensor | None = None
 ) -> Tensor:
     """``conv(activation(norm(x)))``, and ``beside`` added where there is such a map."""
-    if not in_one_go(norm, conv, x, beside):
+    if not in_one_go(norm, activation, conv, x, beside):
         out: Tensor = conv(activation(norm(x)))
         return out if beside is None else beside + out
     slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
@@ -44,19 +45,30 @@ def norm_act_conv(
     return y
 
 
-def in_one_go(norm: nn.BatchNorm2d, conv: nn.Conv2d, x: Tensor, beside: Tensor | None) -> bool:
+def in_one_go(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, beside: Tensor | None) -> bool:
     """Whether it can be done: in training, for layers without anything of their own."""
     return (
         norm.training
         and type(norm) is nn.BatchNorm2d
+        and type(activation) in (nn.LeakyReLU, nn.ReLU)
         and type(conv) is winograd.Conv3x3
-        and norm.affine
-        and norm.track_running_stats
+        and not any(_has_hooks(layer) for layer in (norm, activation, conv))
         and winograd.can_be_tiled(x, conv.weight)
         and norm.num_features == x.shape[1]
-        and norm.weight.dtype == x.dtype
+        and all(_is_beside(parameter, x) for parameter in (norm.weight, norm.bias))
+        and norm.running_mean is not None
         and (beside is None or _fits(beside, x, conv))
     )
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    """Whether somebody wants to be asked when the layer is called."""
+    own = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(own) or bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def _is_beside(parameter: Tensor | None, x: Tensor) -> bool:
+    return parameter is not None and parameter.dtype == x.dtype and parameter.device == x.device
 
 
 def _fits(beside: Tensor, x: Tensor, conv: nn.Conv2d) -> bool:
@@ -76,7 +88,8 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
     count, channels, height, width = x.shape
     table = x.new_empty(count, 2, channels)
-    code.moments(height * width, channels, x.dtype)(count, x.data_ptr(), table.data_ptr())
+    compiled = code.moments(height * width, channels, x.dtype)
+    compiled(torch.get_num_threads(), count, x.data_ptr(), table.data_ptr())
     means, squares = table.double().unbind(1)
     mean = means.mean(0)
     return mean, squares.mean(0) / (height * width) + (means - mean).square().mean(0)
@@ -109,7 +122,7 @@ class _NormActConv(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         from unissl.nets import norm_act_code as code
 
-        x, weight, rate, scale, shift, mean = ctx.saved_tensors
+        x, weight, rate, scale, shift, mean = winograd.kept(ctx)
         line = winograd.Line(scale, shift, mean, ctx.slope)
         g, dweight, sums = winograd.backward(x, weight, dy, line)
         count, channels, height, width = x.shape
@@ -117,7 +130,8 @@ class _NormActConv(torch.autograd.Function):
         share = scale.double() / (count * height * width)
         level, tilt = (share * dbeta).to(x.dtype), (share * rate.square() * with_x).to(x.dtype)
         addresses = (t.data_ptr() for t in (g, x, scale, level, tilt, mean))
-        code.through_norm(height * width, channels, x.dtype)(count, *addresses)
+        compiled = code.through_norm(height * width, channels, x.dtype)
+        compiled(torch.get_num_threads(), count, *addresses)
         dgamma = (rate * with_x).to(x.dtype)
         beside = dy if ctx.needs_input_grad[4] else None
         return g, dgamma, dbeta.to(x.dtype), dweight, beside, None, None, None, None

@@ -102,10 +102,10 @@ def forward(shape: Shape, slope: float | None = None, beside: bool = False) -> N
     line before; and of a map to be added, if there is one ``beside`` it."""
     code = Code("winograd_forward", shape)
     images, x, u, y, work = code.number(0), *(code.address(i) for i in range(1, 5))
-    put_on_line = None if slope is None else Activation(code, code.address(5), code.address(6), slope)
+    phi = None if slope is None else Phi(code, code.address(5), code.address(6), slope)
     padded, v, m = code.divide(work)
     with code.in_hand(images) as (first, count):
-        code.input_tiles(code.image(x, first, shape.inputs), count, padded, v, put_on_line)
+        code.input_tiles(code.image(x, first, shape.inputs), count, padded, v, phi)
         with code.loop(0, PLACES) as place:
             code.product(
                 Factor(code.place(v, place, shape.inputs), shape.inputs, 1),
@@ -129,12 +129,12 @@ def backward(shape: Shape, slope: float | None = None) -> Native:
     """
     code = Code("winograd_backward", shape)
     images, x, dy, u, dx, du, work = code.number(0), *(code.address(i) for i in range(1, 7))
-    put_on_line = None if slope is None else Activation(code, code.address(7), code.address(8), slope)
+    phi = None if slope is None else Phi(code, code.address(7), code.address(8), slope)
     du = code.at(du, (code.thread, PLACES * shape.inputs * shape.outputs))
     padded, v, dm = code.divide(work)
     with code.in_hand(images) as (first, count):
         x_here, dx_here = code.image(x, first, shape.inputs), code.image(dx, first, shape.inputs)
-        code.input_tiles(x_here, count, padded, v, put_on_line)
+        code.input_tiles(x_here, count, padded, v, phi)
         code.gradient_tiles(code.image(dy, first, shape.outputs), count, dm)
         with code.loop(0, PLACES) as place:
             v_here, dm_here = code.place(v, place, shape.inputs), code.place(dm, place, shape.outputs)
@@ -153,11 +153,11 @@ def backward(shape: Shape, slope: float | None = None) -> Native:
                 rows=code.blocks(count),
                 depth=shape.outputs,
             )
-        if put_on_line is None:
+        if phi is None:
             code.input_gradient(v, count, padded, dx_here)
         else:
             table = code.at(code.address(10), (first, 2 * shape.inputs))
-            summed = Summed(put_on_line, x_here, code.address(9), table)
+            summed = Summed(phi, x_here, code.address(9), table)
             code.input_gradient(v, count, padded, dx_here, summed)
     return compile_(code)
 
@@ -190,7 +190,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Activation:
+class Phi:
     """phi(a x + b) of vectors of x."""
 
     code: Writer
@@ -219,7 +219,7 @@ class Summed:
     """What a gradient is to be multiplied with and summed against: the images, the mean of each channel and the table
     for the sums."""
 
-    activation: Activation
+    phi: Phi
     x: Value
     mean: Value
     table: Value
@@ -287,7 +287,7 @@ class Code(Writer):
             (channel, 1),
         )
 
-    def input_tiles(self, x: Value, images: Value, padded: Value, v: Value, activation: Activation | None) -> None:
+    def input_tiles(self, x: Value, images: Value, padded: Value, v: Value, phi: Phi | None) -> None:
         """V = B^T d B of the surroundings d of each tile. The margin of the padded image is zero."""
         channels = self.shape.inputs
         line = self.shape.width * channels
@@ -295,7 +295,7 @@ class Code(Writer):
             source = self.image(x, image, channels)
             with self.pixels() as (at, at_padded, channel):
                 vector = self.load(self.at(source, (at, 1)))
-                vector = vector if activation is None else activation(vector, channel)
+                vector = vector if phi is None else phi(vector, channel)
                 self.store(vector, self.at(padded, (at_padded, 1)))
             with self.tiles(channels) as tile:
                 corner = self.corner(padded, line + 2 * channels, channels, tile)
@@ -355,7 +355,7 @@ class Code(Writer):
         self.clear(sums, 2 * channels)
         with self.pixels() as (at, at_padded, channel):
             x = self.load(self.at(source, (at, 1)))
-            g = summed.activation.times_slope(x, channel, self.load(self.at(padded, (at_padded, 1))))
+            g = summed.phi.times_slope(x, channel, self.load(self.at(padded, (at_padded, 1))))
             self.store(g, self.at(target, (at, 1)))
             mean = self.load(self.at(summed.mean, (channel, 1)))
             for place, term in enumerate((g, self.multiply(g, self.subtract(x, mean)))):

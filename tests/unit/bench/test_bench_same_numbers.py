@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,11 +91,16 @@ def largest_difference(ours: list[dict[str, float]], plain: list[dict[str, float
 
 
 @pytest.fixture(params=[False, True], ids=["as it comes", "tiles"])
-def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Also with convolutions by tiles, for which maps as small as these are not worth it."""
+    called: list[Any] = []
     if request.param:
+        forward = winograd.forward
+        monkeypatch.setattr(winograd, "forward", lambda *given: called.append(given[0].shape) or forward(*given))
         monkeypatch.setattr(winograd, "WORTH", 1)
         monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
+    yield
+    assert bool(called) == (request.param and winograd.has_code())
 
 
 @pytest.mark.usefixtures("double", "tiles")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from unissl.data.cache import cache_folder
 from unissl.nets import kept_code
+from unissl.nets.winograd import has_code
 
 
 def test_what_was_kept_is_recalled_by_all_that_it_depends_on() -> None:
@@ -37,7 +39,8 @@ def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypat
 
 
 def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    binding = pytest.importorskip("llvmlite.binding", reason="there is no LLVM")
+    if not has_code():
+        pytest.skip("machine code cannot be made here")
     from unissl.nets import norm_act_code
 
     x = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last)
@@ -45,19 +48,30 @@ def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> N
     def means() -> torch.Tensor:
         norm_act_code.moments.cache_clear()
         table = torch.empty(3, 2, 16)
-        norm_act_code.moments(16, 16, torch.float32)(3, x.data_ptr(), table.data_ptr())
+        norm_act_code.moments(16, 16, torch.float32)(1, 3, x.data_ptr(), table.data_ptr())
         return table[:, 0]
 
     first = means()
     torch.testing.assert_close(first, x.mean((2, 3)))
     assert len(list((cache_folder() / "code").iterdir())) == 1
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("compiled again")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(binding, "create_pass_builder", refuse)
-        assert torch.equal(means(), first)
+    compiled: list[Path] = []
+    keep = kept_code.keep
+    monkeypatch.setattr(kept_code, "keep", lambda path, made: (compiled.append(path), keep(path, made)))
+    assert torch.equal(means(), first)
+    assert not compiled
     for path in (cache_folder() / "code").iterdir():
         path.write_bytes(b"damaged")
     assert torch.equal(means(), first)
+    assert len(compiled) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="there are no users")
+def test_what_others_could_have_written_is_not_run() -> None:
+    path = kept_code.place("text")
+    kept_code.keep(path, b"code")
+    for at, mode, safe in ((path, 0o620, 0o600), (path, 0o602, 0o600), (path.parent, 0o770, 0o700)):
+        at.chmod(mode)
+        assert kept_code.recall(path) is None
+        at.chmod(safe)
+        assert kept_code.recall(path) == b"code"

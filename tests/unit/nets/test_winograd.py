@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 
@@ -14,8 +16,9 @@ from torch.nn.functional import conv2d
 from unissl.nets import build, channels_last, winograd
 from unissl.nets.winograd import Conv3x3, convolve
 
-native = pytest.importorskip("unissl.nets.native", reason="there is no LLVM")
-code = pytest.importorskip("unissl.nets.winograd_code")
+if not winograd.has_code():
+    pytest.skip("machine code cannot be made here", allow_module_level=True)
+from unissl.nets import winograd_code as code
 
 SHAPES = [(1, 16, 16, 4, 4), (5, 32, 16, 16, 16), (3, 16, 48, 8, 32), (7, 64, 128, 8, 8), (9, 48, 16, 4, 12)]
 """Images, channels in and out, height, width: whole handfuls and parts of one, one tile and many."""
@@ -107,7 +110,7 @@ def test_on_any_processor(vector: int, rows: int, monkeypatch: pytest.MonkeyPatc
     assert largest(dx - want_dx, want_dx) < 1e-13 and largest(dw - want_dw, want_dw) < 1e-13
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_threads_share_images(threads: int) -> None:
     x, weight = images(5, 16, 8, 8).requires_grad_(), images(32, 16, 3, 3).requires_grad_()
     before = torch.get_num_threads()
@@ -127,6 +130,9 @@ def test_gives_the_same_bits_again_and_an_image_does_not_depend_on_its_neighbour
     x, weight = images(11, 32, 16, 16, dtype=torch.float32), images(32, 32, 3, 3, dtype=torch.float32)
     once = convolve(x, weight)
     assert torch.equal(once, convolve(x, weight))
+    given = [tensor.clone().requires_grad_() for tensor in (x, weight)]
+    first, again = (torch.autograd.grad(convolve(*given).square().sum(), given) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     alone = torch.cat([convolve(images_, weight) for images_ in x.split(1)])
     assert torch.equal(once, alone)
 
@@ -146,6 +152,10 @@ def test_gradients_in_another_layout_are_taken() -> None:
     assert largest(dx - want_dx, want_dx) < 1e-13 and largest(dw - want_dw, want_dw) < 1e-13
 
 
+class OfAnotherKind(Tensor):
+    """What it does when it is read is its own affair."""
+
+
 LARGE = (32, 16, 32, 32)
 """Worth it."""
 
@@ -160,8 +170,10 @@ LARGE = (32, 16, 32, 32)
         images(*LARGE, dtype=torch.float32),
         images(32, 24, 32, 32),
         images(2, 512, 16, 16),
+        torch.zeros(LARGE, dtype=torch.float64, device="meta"),
+        images(*LARGE).as_subclass(OfAnotherKind),
     ],
-    ids=["few", "layout", "side", "half precision", "mixed", "channels", "few for the channels"],
+    ids=["few", "layout", "side", "half precision", "mixed", "channels", "few for them", "device", "kind of tensor"],
 )
 def test_what_is_not_for_tiles_goes_to_torch(x: Tensor) -> None:
     weight = images(16, x.shape[1], 3, 3)
@@ -198,15 +210,66 @@ def test_without_an_llvm_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(layer(x), conv2d(x, layer.weight, padding=1))
 
 
-@pytest.mark.parametrize("error", [ImportError, AttributeError, RuntimeError, OSError])
+@pytest.mark.parametrize("error", [ImportError, AttributeError, RuntimeError, TypeError])
 def test_an_llvm_that_is_not_known_is_not_used(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(native, "compile_", refuse)
-    assert not native.works.__wrapped__()
-    monkeypatch.undo()
-    assert native.works.__wrapped__()
+    code.forward.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(code, "compile_", refuse)
+        assert not winograd.has_code.__wrapped__()
+    assert winograd.has_code.__wrapped__()
+
+
+def test_code_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "forward", lambda x, weight: conv2d(x, weight, padding=1) + 0.01)
+    assert not winograd.has_code.__wrapped__()
+
+
+def test_a_default_device_changes_nothing() -> None:
+    x, weight = images(3, 16, 8, 8), images(16, 16, 3, 3)
+    winograd._on_squares.cache_clear()
+    with torch.device("meta"):
+        y = convolve(x, weight)
+    assert y.device.type == "cpu"
+    expected = conv2d(x, weight, padding=1)
+    assert largest(y - expected, expected) < 1e-13
+
+
+def test_saved_maps_may_come_back_in_another_layout() -> None:
+    x, weight = images(3, 16, 8, 8).requires_grad_(), images(16, 16, 3, 3).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.detach().clone(memory_format=torch.contiguous_format), lambda t: t
+    ):
+        y = convolve(x, weight)
+    dx, dw = torch.autograd.grad(y.square().sum(), (x, weight))
+    want_dx, want_dw = torch.autograd.grad(conv2d(x, weight, padding=1).square().sum(), (x, weight))
+    assert largest(dx - want_dx, want_dx) < 1e-13 and largest(dw - want_dw, want_dw) < 1e-13
+
+
+def test_transforms_of_functions_go_to_torch() -> None:
+    layer, x = Conv3x3(16, 32).double(), images(*LARGE)
+    gradient = torch.func.grad(lambda y: layer(y).square().sum())(x)
+    assert gradient.shape == x.shape
+
+
+def test_half_precision_by_autocast_goes_to_torch() -> None:
+    layer, x = Conv3x3(16, 32), images(*LARGE, dtype=torch.float32)
+    assert winograd.can_be_tiled(x, layer.weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not winograd.can_be_tiled(x, layer.weight)
+
+
+ORIGINAL = {"forward": winograd.forward, "backward": winograd.backward}
+
+
+def counted(called: Counter[str], name: str) -> Callable[..., object]:
+    def call(*arguments: object) -> object:
+        called[name] += 1
+        return ORIGINAL[name](*arguments)
+
+    return call
 
 
 @pytest.mark.parametrize("name", ["wrn-10-1", "wrn-10-2", "resnet-18-cifar"])
@@ -217,10 +280,13 @@ def test_a_whole_network_computes_the_same(name: str, monkeypatch: pytest.Monkey
     for worth in (1, 1 << 40):
         monkeypatch.setattr(winograd, "WORTH", worth)
         monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
-        net = copy.deepcopy(first)
+        net, called = copy.deepcopy(first), Counter()
+        for function in ("forward", "backward"):
+            monkeypatch.setattr(winograd, function, counted(called, function))
         out = net(x)
         out.logits.square().sum().backward()
         gradients = [p.grad for key, p in net.named_parameters() if key not in net.never_trained()]
+        assert called["forward"] == called["backward"] and bool(called["forward"]) == (worth == 1)
         results.append((out.logits.detach(), *gradients, *net.buffers()))
     for tiled, direct in zip(*results, strict=True):
         torch.testing.assert_close(tiled, direct, rtol=1e-9, atol=1e-11)
