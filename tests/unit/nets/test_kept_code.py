@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypat
     path = kept_code.place("text")
     kept_code.keep(path, b"code")
     assert kept_code.recall(path) is None
+
+
+@pytest.mark.skipif(platform.system() != "Linux" or platform.machine() != "x86_64", reason="tried on such systems only")
+def test_code_can_be_made_where_we_develop() -> None:
+    """Else all tests of it would be skipped, and a fault that turns it off would go unseen."""
+    pytest.importorskip("llvmlite", reason="there is no LLVM for this Python")
+    assert has_code()
 
 
 def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
