@@ -19,6 +19,7 @@ from unissl.cores import cores
 from unissl.data import DataConfig
 from unissl.data.glance import Glance, glance
 from unissl.features import BATCH, backbone
+from unissl.material import MOST_MAPS
 from unissl.methods.registry import get_method
 from unissl.nets.pretrained import WEIGHTS, installed
 from unissl.train.budget import ENOUGH_ON_VECTORS
@@ -32,11 +33,11 @@ TINY = 64
 TINY_SIZE = 160
 PASSES = 3
 """Vectors that are made of each image: its own and those of the copies."""
-FEATURE_SHARE = 0.4
+FEATURE_SHARE = 0.35
 """Share of the time that making vectors may take in any case."""
-TRAINING_MINUTES = 2.5
-"""What training on vectors takes at most, about, on two cores; of a longer time, vectors may take ``LEFT_SHARE`` of the
-rest. The share leaves room for a machine that becomes slower."""
+TRAINING_MINUTES = 3.0
+"""What training, on vectors and then of the last stages, takes at most, about, on two cores; of a longer time, vectors
+may take ``LEFT_SHARE`` of the rest. The share leaves room for a machine that becomes slower."""
 LEFT_SHARE = 0.8
 PHOTO_MINUTES = 4.5
 """Time that sizes are chosen for where no budget was given."""
@@ -65,25 +66,37 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
     wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
     if method.takes_vectors() and wanted:
         per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1)
-        return for_photos(seen, minutes, per_image, name)
+        return for_photos(seen, minutes, per_image, name, further=method.predicts_plainly())
     return from_scratch(seen, said, method.takes_vectors())
 
 
-def for_photos(seen: Glance, minutes: float | None, per_image: float | None, name: str = BACKBONE) -> Advice:
+def for_photos(
+    seen: Glance, minutes: float | None, per_image: float | None, name: str = BACKBONE, *, further: bool = True
+) -> Advice:
     """The frozen network, at the largest size whose vectors are made in time.
 
-    ``per_image`` is the time of one image of 128 x 128 pixels; None where the user has said the size.
+    ``per_image`` is the time of one image of 128 x 128 pixels; None where the user has said the size. ``further`` says
+    that the method allows for other last stages.
     """
     budget = minutes or PHOTO_MINUTES
     reasons = [
         f"chose {name}, pretrained and frozen: {_count(seen)}, and features of a trained network are worth more "
         "than anything learnt from so few labels"
     ]
+    if further and seen.images > seen.labels:
+        pool = f"{seen.images - seen.labels:,} unlabelled images"
+        reasons.append(
+            f"trains its last stages afterwards, on what {pool} agree on"
+            if seen.images <= MOST_MAPS
+            else f"leaves its last stages as they are: more than {MOST_MAPS:,} images"
+        )
     if minutes is not None:
         reasons.append(
             f"trains for {ENOUGH_ON_VECTORS} steps at most: longer made classifiers worse, so it may end early"
         )
     settings: Tree = {"augment": {"flip": seen.colour}}
+    if minutes is None:
+        settings["train"] = {"steps": ENOUGH_ON_VECTORS}
     if per_image is not None:
         size = _size(seen, 60 * feature_minutes(budget), per_image)
         settings["data"] = {"size": size}

@@ -3,12 +3,17 @@
 The first vector of an image is that of the image as it is, the others are those of strongly augmented copies. They are
 kept in the cache folder under a hash of the pixels and of everything else they depend on, so that a second run, its
 reference and a resumed one find them there. The network that is shipped goes the whole way, from images to classes.
+
+Where the last stages of the backbone are to be trained further (:mod:`unissl.distil`), the maps that enter them are
+kept beside the vectors, since all stages before them stay as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +41,12 @@ BATCH = 64
 OF_TRAINING = {"copies", "dropout", "label_dropout"}
 """Settings of the views that do not change what a copy looks like."""
 
+LAST_STAGES = ("stage6", "stage7", "map")
+"""The part of an EfficientNet-Lite that can be trained further on its inner maps: three quarters of its weights, and a
+quarter of its work."""
+
 Vectors = npt.NDArray[np.float32]
+Maps = npt.NDArray[np.float16]
 Images = npt.NDArray[np.uint8] | ScaledImages
 
 
@@ -66,8 +76,24 @@ def normalisation(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return (MEAN,) * channels, (STD,) * channels
 
 
+@dataclass(frozen=True)
+class Extracted:
+    """What a backbone makes of N images in V = 1 + copies views each, memory-mapped: vectors (N, V, D) and, where they
+    were asked for, the maps (N, V, h, w, c) that enter its last stages."""
+
+    vectors: Vectors
+    maps: Maps | None
+
+
 def backbone_vectors(images: Images, name: str, augment: AugmentConfig, copies: int, device: torch.device) -> Vectors:
     """float32 (N, 1 + copies, D) of uint8 images (N, H, W, channels), memory-mapped."""
+    return extract(images, name, augment, copies, device).vectors
+
+
+def extract(
+    images: Images, name: str, augment: AugmentConfig, copies: int, device: torch.device, *, maps: bool = False
+) -> Extracted:
+    """Vectors of uint8 images (N, H, W, channels), and their inner maps if wanted, from the cache if they are there."""
     settings = {
         "pixels": _pixel_hash(images),
         "shape": list(images.shape),
@@ -75,20 +101,51 @@ def backbone_vectors(images: Images, name: str, augment: AugmentConfig, copies: 
         "copies": copies,
         "augment": augment.model_dump(mode="json", exclude=OF_TRAINING, exclude_none=True) if copies else None,
         "unissl": __version__,
-    } | ({} if augment.crop is None else {"crop": augment.crop})
+    }
+    settings |= {} if augment.crop is None else {"crop": augment.crop}
+    settings |= {"maps": LAST_STAGES[0]} if maps else {}
+    views_each = 1 + copies
 
-    def make(folder: Path) -> dict[str, int]:
+    def make(folder: Path) -> dict[str, Any]:
         channels = images.shape[3]
         net = backbone(name, channels).to(device)
         views = ImageViews(images, augment, *normalisation(channels), device)
         refuse_unreadable_size(net, name, *views.shape)
-        with RowWriter(folder / "vectors.npy", (len(images), (1 + copies) * net.feat_dim * 4)) as writer:
-            _extract(net, views, copies, writer)
-        return {"length": net.feat_dim}
+        map_shape = inner_shape(net, views.shape) if maps else None
+        with ExitStack() as files:
+            writers = [
+                files.enter_context(RowWriter(folder / "vectors.npy", (len(images), views_each * net.feat_dim * 4)))
+            ]
+            if map_shape is not None:
+                row = views_each * int(np.prod(map_shape)) * 2
+                writers.append(files.enter_context(RowWriter(folder / "maps.npy", (len(images), row))))
+            _extract(net, views, copies, writers)
+        return {"length": net.feat_dim, "map": map_shape}
 
     entry = cached("vectors", [], settings, make)
     vectors: Vectors = entry.arrays["vectors"].view(np.float32)
-    return vectors.reshape(len(images), 1 + copies, entry.meta["length"])
+    vectors = vectors.reshape(len(images), views_each, entry.meta["length"])
+    if not maps:
+        return Extracted(vectors, None)
+    inner: Maps = entry.arrays["maps"].view(np.float16)
+    return Extracted(vectors, inner.reshape(len(images), views_each, *entry.meta["map"]))
+
+
+def first_stages(net: Network) -> nn.Sequential:
+    """All stages that stay as they are when the last ones are trained further."""
+    return nn.Sequential(*(stage for name, stage in net.stages.items() if name not in LAST_STAGES))
+
+
+def last_stages(net: Network) -> nn.Sequential:
+    return nn.Sequential(*(net.stages[name] for name in LAST_STAGES))
+
+
+def inner_shape(net: Network, image_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Height, width and channels of the map that enters the last stages."""
+    parameter = next(net.parameters())
+    with torch.inference_mode():
+        _, channels, height, width = first_stages(net)(torch.zeros(1, *image_shape).to(parameter)).shape
+    return height, width, channels
 
 
 def _pixel_hash(images: Images) -> str:
@@ -98,16 +155,29 @@ def _pixel_hash(images: Images) -> str:
     return digest.hexdigest()
 
 
-def _extract(net: Network, views: ImageViews, copies: int, writer: RowWriter) -> None:
-    """Write, row by row, the bytes of the clean vector and of those of the copies."""
+def _extract(net: Network, views: ImageViews, copies: int, writers: list[RowWriter]) -> None:
+    """Write, row by row, the bytes of the clean vector and of those of the copies, then those of the maps likewise."""
     kinds = ["none", *(f"strong{copy}" for copy in range(copies))]
+    first, last = (first_stages(net), last_stages(net)) if len(writers) > 1 else (None, None)
     with torch.inference_mode(), Progress("features", len(views)) as progress:
         for start in range(0, len(views), BATCH):
             rows = np.arange(start, min(start + BATCH, len(views)))
             where = slice(start, start + len(rows))
-            made = [net(views(kind, rows, stream="features", positions=where)).feat for kind in kinds]
-            block: Vectors = torch.cat(made, 1).cpu().to(torch.float32).numpy()
-            writer.write(start, np.ascontiguousarray(block).view(np.uint8))
+            vectors, maps = [], []
+            for kind in kinds:
+                shown = views(kind, rows, stream="features", positions=where)
+                if first is None or last is None:
+                    vectors.append(net(shown).feat)
+                    continue
+                entering = first(shown)
+                vectors.append(last(entering).mean(dim=(2, 3)))
+                maps.append(entering.permute(0, 2, 3, 1).flatten(1))
+            blocks = [
+                torch.cat(vectors, 1).to(torch.float32),
+                *([torch.cat(maps, 1).to(torch.float16)] if maps else []),
+            ]
+            for writer, block in zip(writers, blocks, strict=True):
+                writer.write(start, np.ascontiguousarray(block.cpu().numpy()).view(np.uint8))
             progress.advance(len(rows))
 
 

@@ -12,13 +12,16 @@ from unissl.batches import Views
 from unissl.data import Dataset
 from unissl.distributed.agreement import one_per_machine_first
 from unissl.errors import UserError
-from unissl.features import Front, Scaling, backbone, backbone_vectors, normalisation
+from unissl.features import Extracted, Front, Images, Scaling, backbone, extract, normalisation
 from unissl.methods.base import Method
 from unissl.nets import Network, build
 from unissl.nets.feature_net import FeatureNet
 from unissl.nets.fine_tuning import fine_tune
 from unissl.nets.foreign import refuse_unreadable_size
 from unissl.run_config import RunConfig
+
+MOST_MAPS = 20_000
+"""Images whose maps are kept: 70 KB each at 160 pixels with two copies."""
 
 
 def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
@@ -31,14 +34,24 @@ def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
         )
 
 
+def keeps_maps(config: RunConfig, images: int) -> bool:
+    """Whether the maps that enter the last stages are kept, for these to be trained further."""
+    return config.distil.epochs > 0 and images <= MOST_MAPS
+
+
+def extracted(config: RunConfig, images: Images, copies: int, device: torch.device) -> Extracted:
+    """What the frozen backbone makes of the training images."""
+    maps = keeps_maps(config, len(images))
+    return one_per_machine_first(lambda: extract(images, config.net.name, config.augment, copies, device, maps=maps))
+
+
 def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
     images = dataset.train.images
     if config.net.pretrained:
         return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     if not config.net.frozen:
         return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
-    copies = config.augment.copies
-    vectors = one_per_machine_first(lambda: backbone_vectors(images, config.net.name, config.augment, copies, device))
+    vectors = extracted(config, images, config.augment.copies, device).vectors
     return FeatureViews(vectors, config.augment, device, Scaling.of(vectors).to(device))
 
 
@@ -48,8 +61,9 @@ def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | 
         return None
     images = dataset.test.images
     if isinstance(train, FeatureViews):
-        device = train.device
-        vectors = one_per_machine_first(lambda: backbone_vectors(images, config.net.name, config.augment, 0, device))
+        vectors = one_per_machine_first(
+            lambda: extract(images, config.net.name, config.augment, 0, train.device).vectors
+        )
         return FeatureViews(vectors, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)
     return ImageViews(images, config.augment, train.mean, train.std, train.device)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from unissl import __version__
 from unissl.config import to_tree
 from unissl.data import Dataset
 from unissl.data.duplicates import MOST_COMPARED, Copy, find_duplicates
+from unissl.distil import Student
 from unissl.evaluate.calibration import Calibration, calibrate
 from unissl.evaluate.diagnostics import pseudo_label_quality
 from unissl.evaluate.doubt import Doubt
@@ -44,6 +45,7 @@ def write_results(
     test: Predictions | None,
     seconds: float,
     front: Front | None = None,
+    student: Student | None = None,
 ) -> dict[str, Any]:
     """Write everything; the summary comes last, since its presence says that the run is finished."""
     calibration = calibration_on(dataset, test)
@@ -51,7 +53,8 @@ def write_results(
     detector = any(said is not None and said.detected is not None for said in (pool, test))
     pool = None if pool is None else pool.at_temperature(temperature)
     doubt = Doubt.of(pool, detector=detector)
-    parameters = write_model(folder, learner, shadow, dataset, facts, front, temperature, doubt)
+    shipped = trained_module(learner, shadow, front) if student is None else student_module(student)
+    parameters = write_model(folder, learner, shipped, dataset, facts, temperature, doubt)
     if pool is not None:
         write_pool_answers(folder, dataset.train, split.unlabelled, pool)
     if test is not None and dataset.test is not None:
@@ -59,6 +62,8 @@ def write_results(
     summary = summarise(folder, dataset, split, facts, pool, test)
     if calibration is not None:
         summary["calibration"] = asdict(calibration)
+    if student is not None:
+        summary["distilled"] = True
     summary |= {"parameters": parameters, "seconds": round(seconds, 1), "versions": versions()}
     with disk_errors(folder.plots):
         draw_files(folder.plots, summary, folder.read_metrics())
@@ -74,28 +79,48 @@ def calibration_on(dataset: Dataset, test: Predictions | None) -> Calibration | 
     return calibrate(test.probs[known], dataset.test.labels[known]) if known.any() else None
 
 
-def write_model(
-    folder: RunFolder,
-    learner: Learner,
-    shadow: Mapping[str, Tensor],
-    dataset: Dataset,
-    facts: Mapping[str, Any],
-    front: Front | None,
-    temperature: float,
-    doubt: Doubt,
-) -> int:
-    """Averaged parameters and live buffers of the inference module, behind the frozen network if there was one; returns
-    the number of parameters."""
+@dataclass(frozen=True)
+class Shipped:
+    """What the model file holds: a module, its weights, and the backbone in it that was frozen, if there was one."""
+
+    module: nn.Module
+    weights: Mapping[str, Tensor]
+    front: Front | None = None
+    distilled: bool = False
+    """The last stages of the backbone were trained further, under a linear classifier."""
+
+
+def trained_module(learner: Learner, shadow: Mapping[str, Tensor], front: Front | None) -> Shipped:
+    """Averaged parameters and live buffers of the inference module, behind the frozen network if there was one."""
     module = learner.method.inference_module(learner.net)
     averaged = {id(parameter): shadow[name] for name, parameter in learner.named_parameters()}
-    mean, std = dataset.mean, dataset.std
     if front is not None:
         module = BehindFront(front, module)
         averaged |= {id(parameter): parameter.data for parameter in front.parameters()}  # never moved
-    if front is not None or starts_pretrained(learner.net):
-        mean, std = normalisation(dataset.train.images.shape[3])
     weights = dict(module.state_dict())
     weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
+    return Shipped(module, weights, front)
+
+
+def student_module(student: Student) -> Shipped:
+    module = BehindFront(student.front, student.head)
+    return Shipped(module, module.state_dict(), student.front, distilled=True)
+
+
+def write_model(
+    folder: RunFolder,
+    learner: Learner,
+    shipped: Shipped,
+    dataset: Dataset,
+    facts: Mapping[str, Any],
+    temperature: float,
+    doubt: Doubt,
+) -> int:
+    """Weights and manifest; returns the number of parameters."""
+    module, front = shipped.module, shipped.front
+    mean, std = dataset.mean, dataset.std
+    if front is not None or starts_pretrained(learner.net):
+        mean, std = normalisation(dataset.train.images.shape[3])
     parameters = sum(parameter.numel() for parameter in module.parameters())
     height, width, channels = dataset.train.images.shape[1:]
     recipe = recipe_of(learner.net if front is None else front.net)
@@ -115,12 +140,14 @@ def write_model(
         "parameters": parameters,
         "temperature": temperature,
         "look": asdict(doubt),
-    } | ({} if front is None else {"frozen": True})
+    }
+    manifest |= {} if front is None else {"frozen": True}
+    manifest |= {"distilled": True} if shipped.distilled else {}
     if "crop" in facts:
         manifest["crop"] = facts["crop"]
     if recipe is not None:
         manifest["backbone"] = recipe
-    save_model(folder, weights, manifest)
+    save_model(folder, shipped.weights, manifest)
     return parameters
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, model_validator
 
 from unissl.augment import AugmentConfig
 from unissl.batches import BatchConfig
 from unissl.config import Settings, Tree, check, fingerprint, merge, read_toml, to_tree
 from unissl.data import DataConfig, Dataset
+from unissl.distil import DistilConfig
 from unissl.errors import UserError
 from unissl.methods.base import MethodConfig
 from unissl.methods.registry import get_method
 from unissl.nets import NetConfig
+from unissl.nets.pretrained import WEIGHTS
 from unissl.record import RunFolder
 from unissl.splits import SplitConfig
 from unissl.train.optim import OptimConfig
@@ -65,7 +67,17 @@ class RunConfig(Settings):
     batch: BatchConfig = BatchConfig()
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
+    distil: DistilConfig = DistilConfig()
     machine: MachineConfig = MachineConfig()
+
+    @model_validator(mode="after")
+    def _last_stages_exist(self) -> Self:
+        if self.distil.epochs and not (self.net.frozen and self.net.name in WEIGHTS):
+            raise ValueError(
+                f"distil.epochs is about the last stages of a frozen {' or '.join(WEIGHTS)}; leave it out, or set "
+                "net.frozen and net.name"
+            )
+        return self
 
 
 def build_config(tree: Mapping[str, Any]) -> RunConfig:

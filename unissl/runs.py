@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from unissl.config import Tree, to_toml
 from unissl.content import changed_data, compare_content, note_content
 from unissl.cross_validation import cross_validate, refits
 from unissl.data import Dataset
+from unissl.distil.student import steps_of
 from unissl.distributed.agreement import from_first, one_per_machine_first
 from unissl.distributed.group import fixed_shards
 from unissl.errors import UserError
@@ -25,6 +27,7 @@ from unissl.evaluate.diagnostics import pool_record
 from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions
 from unissl.finish_training import finish_training
+from unissl.further_training import answers_of_pool, answers_of_test, seconds_of, train_further, trains_further
 from unissl.material import front, views_of_test
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
@@ -77,7 +80,8 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
                 config = settle_threads(config, state, batches)
             if config.train.steps is None:
                 folds = refits(config, split) if dataset.test is None else 0
-                beside = Beside(started, split if reference else None, folds)
+                afterwards = seconds_of(config, dataset, split, device)
+                beside = Beside(started, split if reference else None, folds, afterwards)
                 config = settle_steps(config, state, batches, dataset, beside=beside)
         with sole_user(folder), memory_errors(config.batch):
             from_first(lambda: take_place(folder, config, split, dataset, reference))
@@ -164,21 +168,44 @@ def carry_out(
         return metrics, predicted
 
     finish_training(config, state, batches, folder, judge, quiet=quiet)
-    seconds = time.monotonic() - started
     estimate = None if tests is not None else cross_validate(config, folder, split, batches, quiet)
 
     def predict(views: Views, rows: Rows | None = None) -> Predictions:
         return averaged_predictions(state.learner, state.ema.shadow, views, batches, rows)
 
-    pool = predict(batches.views, split.unlabelled) if len(split.unlabelled) else None
-    test = None if tests is None else predict(tests)
+    if trains_further(config, len(dataset.train), split):
+        student, maps = train_further(config, state, batches, dataset, split)
+        pool: Predictions | None = answers_of_pool(student, maps, split.unlabelled, batches.device)
+        test = None if dataset.test is None else answers_of_test(student, config, dataset, batches.device)
+        record_student(folder, config, dataset, split, test, time.monotonic() - started)
+        if not quiet:
+            found = "" if test is None else f", accuracy {scores_of(dataset, test)['accuracy']:.4f}"
+            print(f"{config.method.name}: last stages of the backbone trained further{found}", file=sys.stderr)
+    else:
+        student = None
+        pool = predict(batches.views, split.unlabelled) if len(split.unlabelled) else None
+        test = None if tests is None else predict(tests)
+    seconds = time.monotonic() - started
     before = front(config, dataset, batches.views)
     facts = config_facts(config) | ({} if estimate is None else {"estimate": estimate})
     averaged = state.ema.shadow
     summary = from_first(
-        lambda: write_results(folder, state.learner, averaged, dataset, split, facts, pool, test, seconds, before)
+        lambda: write_results(
+            folder, state.learner, averaged, dataset, split, facts, pool, test, seconds, before, student
+        )
     )
     return Run(folder, config, summary)
+
+
+def record_student(
+    folder: RunFolder, config: RunConfig, dataset: Dataset, split: Split, test: Predictions | None, seconds: float
+) -> None:
+    """One more evaluation in the record, after the steps in which the last stages were trained."""
+    assert config.train.steps is not None
+    metrics = {} if test is None else scores_of(dataset, test)
+    step = config.train.steps + steps_of(config.distil, len(split.unlabelled))
+    line = {"kind": "eval", "step": step, "epoch": config.train.epochs, **metrics, "seconds": round(seconds, 3)}
+    folder.append_metrics(line)
 
 
 def same_split(one: Split, other: Split) -> bool:
@@ -202,8 +229,14 @@ def evaluate(
         rows = split.unlabelled[: 4 * batches.config.evaluation]
         return {}, averaged_predictions(learner, shadow, batches.views, batches, rows).classes
     made = averaged_predictions(learner, shadow, tests, batches)
+    return scores_of(dataset, made), made.classes[dataset.test.labels != OUTSIDE]
+
+
+def scores_of(dataset: Dataset, made: Predictions) -> dict[str, float]:
+    """Accuracy on the test images of known classes; AUROC of the outlier score where there are others."""
+    assert dataset.test is not None
     truth, known = dataset.test.labels, dataset.test.labels != OUTSIDE
     metrics = {"accuracy": accuracy(truth[known], made.classes[known])}
     if not known.all():
         metrics["auroc"] = outlier_auroc(truth, made.outlier)
-    return metrics, made.classes[known]
+    return metrics

@@ -37,10 +37,12 @@ class Beside:
     """The split, where labels-only is trained on it as well."""
     refits: int = 0
     """Trainings more for an estimate by cross-validation."""
+    afterwards: float = 0.0
+    """Seconds that training the last stages of a backbone will take."""
 
     def seconds(self) -> float:
         """Used up already, or set aside for the end."""
-        return 0.0 if self.started is None else time.monotonic() - self.started + CLOSING
+        return self.afterwards + (0.0 if self.started is None else time.monotonic() - self.started + CLOSING)
 
 
 class Rehearsal:

@@ -25,6 +25,7 @@ from unissl.data.glance import Glance, glance
 from unissl.nets.pretrained import installed
 from unissl.recipes import with_recipe
 from unissl.run_config import build_config
+from unissl.train.budget import ENOUGH_ON_VECTORS
 
 needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
 SEEN = Glance(images=6000, labels=400, classes=100, side=300, colour=True)
@@ -123,7 +124,7 @@ def test_the_largest_size_that_is_in_time_by_hand() -> None:
         assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["size"] == size
 
 
-@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.8), (4.5, 1.8), (15, 10)])
+@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.7), (4.5, 1.575), (15, 9.6)])
 def test_what_training_does_not_need_goes_into_vectors(budget: float, minutes: float) -> None:
     assert feature_minutes(budget) == pytest.approx(minutes)
 
@@ -150,3 +151,17 @@ def test_grey_images_are_not_mirrored() -> None:
 
 def test_the_speed_of_the_machine_is_a_positive_number() -> None:
     assert seconds_per_image(BACKBONE, 1) > 0
+
+
+def test_says_what_becomes_of_the_last_stages() -> None:
+    def said(images: int, further: bool) -> str:
+        return "; ".join(for_photos(Glance(images, 400, 100, 300, True), None, 0.001, further=further).reasons)
+
+    assert "trains its last stages afterwards, on what 5,600 unlabelled images agree on" in said(6000, True)
+    assert "leaves its last stages as they are: more than 20,000 images" in said(20_001, True)
+    assert "last stages" not in said(6000, False) and "last stages" not in said(400, True)
+
+
+def test_length_of_training_on_vectors_unless_the_time_decides_it() -> None:
+    assert for_photos(SEEN, None, 0.001).settings["train"] == {"steps": ENOUGH_ON_VECTORS}
+    assert "train" not in for_photos(SEEN, 10, 0.001).settings

@@ -73,7 +73,8 @@ def _for_data(shape: tuple[int, ...], *, frozen: bool) -> tuple[str, Tree]:
     views = {"flip": channels == 3, "geometry": 0.5}
     if frozen and side >= PHOTO_SIDE and installed(BACKBONE):
         smallest, largest = FROZEN_SIZES
-        return "photos", {"data": {"size": min(max(side, smallest), largest)}, "augment": views}
+        size = min(max(side, smallest), largest)
+        return "photos", {"data": {"size": size}, "augment": views, "distil": {"epochs": 0.0}}
     return "short", {"augment": {**views, "pad": min(4, max(1, side // 8))}}
 
 
@@ -84,6 +85,8 @@ def _refuse_arguments(estimator: SemiSupervisedClassifier, settings: object, *, 
     for group, instead in (("data", "X"), ("seed", "random_state")):
         if group in settings:
             raise RefusedInput(f"settings cannot hold {group!r}; give {instead} instead.")
+    if "distil" in settings:
+        raise RefusedInput("settings cannot hold 'distil': an estimator leaves its backbone as it is; leave it out.")
     if estimator.steps is not None and estimator.minutes is not None:
         raise RefusedInput("steps and minutes are two ways to give one budget; leave out one of them.")
     if estimator.net is not None and vectors:

@@ -25,6 +25,7 @@ from unissl.nets import Network, build, channels_last
 from unissl.nets.budget import Budget
 from unissl.nets.feature_net import FeatureNet
 from unissl.nets.foreign import refuse_strange_code
+from unissl.nets.linear_net import LinearNet
 from unissl.record import RunFolder, read_json, write_json, write_tensors
 from unissl.types import DataInfo, Outputs, Prediction
 
@@ -103,6 +104,8 @@ def _rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     config = check(method_class.Config, manifest["method"], where="method")
     if is_frozen(manifest):
         front = Front.empty(manifest["net"], channels, manifest.get("backbone"))
+        if manifest.get("distilled", False):
+            return BehindFront(front, LinearNet(front.net.feat_dim, num_classes))
         net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
         shape: tuple[int, ...] = (front.net.feat_dim,)
     else:

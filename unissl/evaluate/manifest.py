@@ -43,6 +43,7 @@ class Manifest(BaseModel):
     temperature: Positive = 1.0
     look: Look = Look()
     frozen: bool = False
+    distilled: bool = False
     backbone: dict[str, Any] | None = None
 
     @model_validator(mode="after")

@@ -84,6 +84,16 @@ class Method(nn.Module):
         return not cls.taps and "images" not in cls.needs
 
     @classmethod
+    def learns_from_pool(cls, cfg: Any) -> bool:
+        """Whether any of its batches is of unlabelled images."""
+        return any(stream.source == "unlabelled" for stream in cls.streams(cfg).values())
+
+    @classmethod
+    def predicts_plainly(cls) -> bool:
+        """Whether it predicts with the network's own classifier and nothing else: another can take its place."""
+        return cls.predict is Method.predict and cls.inference_module is Method.inference_module
+
+    @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:
         """The batches of one step by name."""
         return {

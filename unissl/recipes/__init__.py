@@ -11,6 +11,7 @@ from typing import Any
 
 from unissl.config import Tree, merge
 from unissl.errors import UserError, did_you_mean
+from unissl.nets.pretrained import WEIGHTS
 
 CALIMATCH_OPTIM: Tree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema": 0.0}
 """CaliMatch was published with an optimiser of its own: Adam, a late step, no averaged parameters."""
@@ -73,6 +74,7 @@ def photos(method: str) -> Tree:
             "batch": {"labelled": 64, "unlabelled": 448},
             "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema": 0.99},
             "train": {"steps": 450, "epochs": 10},
+            "distil": {"epochs": 1.5},
         },
     )
 
@@ -106,6 +108,8 @@ def with_recipe(said: Mapping[str, Any], name: str | None = None) -> Tree:
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
     base = RECIPES[name](str(_group(said, "method").get("name", "sage")))
+    if "distil" in base and _group(said, "net").get("name", base["net"]["name"]) not in WEIGHTS:
+        del base["distil"]  # the last stages of a network from elsewhere are not known here
     budget = _group(said, "train")
     if "minutes" in budget and "steps" not in budget:
         base["train"].pop("steps", None)  # a budget in minutes replaces the recipe's in steps

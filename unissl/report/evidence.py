@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,15 @@ from unissl.batches import Views
 from unissl.config import check
 from unissl.data import DataConfig, Dataset
 from unissl.data.progress import Progress
+from unissl.distil.student import taken
 from unissl.errors import UserError
-from unissl.evaluate.inference import Model, load_model
+from unissl.evaluate.inference import Model, load_model, read_manifest
 from unissl.evaluate.predict import Predictions, predict_rows
-from unissl.features import BehindFront, Scaling, Vectors, backbone_vectors
+from unissl.features import BehindFront, Maps, Scaling, Vectors, extract, last_stages
+from unissl.nets import Network
 from unissl.nets.foreign import refuse_strange_code
 from unissl.open_set import load_data
+from unissl.record import RunFolder
 from unissl.report.answers import read_files
 from unissl.report.galleries import Album
 from unissl.report.outsiders import Outsiders, by_vectors
@@ -72,11 +76,14 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
     if fronts:
         augment = check(AugmentConfig, record.config.get("augment", {}), where="augment")
         refuse_strange_code(record.summary["net"])
-        vectors = backbone_vectors(images, record.summary["net"], augment, augment.copies, CPU)
-        views = FeatureViews(vectors, augment, CPU)
+        further = is_distilled(record.folder)
+        made = extract(images, record.summary["net"], augment, augment.copies, CPU, maps=further)
+        vectors = made.vectors
+        views = FeatureViews(vectors, augment, CPU) if made.maps is None else MapViews(made.maps)
         if len(split.unlabelled) and not record.has_detector:
             outsiders = strange_images(vectors, fronts[0].front.scaling, split)
-        fronts[0].front.net = Ready()  # type: ignore[assignment]
+        net = fronts[0].front.net
+        fronts[0].front.net = LastStages(net) if further else Ready()  # type: ignore[assignment]
     labelled, labels, pool = sample(split)
     with Progress("looking at images for the report", len(labelled) + len(pool)) as progress:
         said, features = ask(model, views, labelled, progress)
@@ -87,11 +94,45 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
     return Seen(album, labelled, labels, said, features, pool_said, pool_features, outsiders)
 
 
+@dataclass(frozen=True)
+class MapViews:
+    """Maps that enter the last stages of a backbone, of the clean images."""
+
+    maps: Maps
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.maps.shape[2:]
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __call__(self, view: str, rows: Rows, **address: Any) -> Tensor:
+        return taken(self.maps, rows, np.zeros_like(rows), CPU)
+
+
+class LastStages(nn.Module):
+    """Stands for a backbone whose inner maps are there already."""
+
+    def __init__(self, net: Network) -> None:
+        super().__init__()
+        self.stages = last_stages(net)
+
+    def forward(self, entering: Tensor) -> Outputs:
+        vectors = self.stages(entering).mean(dim=(2, 3))
+        return Outputs(vectors, vectors)
+
+
 class Ready(nn.Module):
     """Stands for a backbone whose vectors are there already."""
 
     def forward(self, vectors: Tensor) -> Outputs:
         return Outputs(vectors, vectors)
+
+
+def is_distilled(folder: RunFolder) -> bool:
+    """Whether the last stages of the backbone were trained further: its vectors are then not the cached ones."""
+    return bool(read_manifest(folder).get("distilled", False))
 
 
 def is_same_data(record: Record, dataset: Dataset, split: Split) -> bool:

@@ -110,6 +110,7 @@ class Summary(Stored):
     skipped: list[LeftOut] = []
     duplicates: list[Group] = []
     warnings: list[str] = []
+    distilled: bool = False
     versions: dict[str, str | int] | None = None
     command: str | None = None
 

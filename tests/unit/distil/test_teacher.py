@@ -1,0 +1,53 @@
+"""Soft labels: given ones stay, neighbours decide where labels leave it open, both vectors have their shares."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from unissl.distil.teacher import LEARNT_SHARE, power, regressed, soft_labels, together
+from unissl.features import LENGTH
+
+
+def two_groups() -> tuple[torch.Tensor, np.ndarray]:
+    """Points on a circle: two labelled ones first, then a group of each class, so placed that the line between the
+    labelled ones cuts off the edge of the first group. And the truth."""
+    angles = np.concatenate([[0.0, 2.2], np.linspace(0.7, 1.2, 15), np.linspace(2.2, 2.7, 15)])
+    truth = np.concatenate([[0, 1], np.repeat([0, 1], 15)])
+    return torch.from_numpy(np.stack([np.cos(angles), np.sin(angles)], 1)).float(), truth
+
+
+def test_neighbours_correct_what_regression_alone_gets_wrong() -> None:
+    x, truth = two_groups()
+    alone = regressed(together(x, x), truth[:2], 2).argmax(1)
+    soft = soft_labels(x, x, truth[:2], 2, neighbours=10).argmax(1).numpy()
+    assert (alone != truth).sum() >= 3 and (soft == truth).all()
+
+
+def test_given_labels_stay_and_rows_are_probabilities() -> None:
+    x, _ = two_groups()
+    soft = soft_labels(x, x, np.array([1, 0]), 3, neighbours=5)
+    assert soft[0].tolist() == [0, 1, 0] and soft[1].tolist() == [1, 0, 0]
+    assert torch.allclose(soft.sum(1), torch.ones(len(x))) and (soft[:, 2] == 0).all()
+
+
+def test_vectors_side_by_side_have_their_shares_whatever_their_lengths() -> None:
+    rng = torch.Generator().manual_seed(0)
+    vectors, learnt = torch.randn(6, 9, generator=rng) * 7, torch.randn(6, 4, generator=rng) * 0.01
+    joint = together(vectors, learnt)
+    assert torch.allclose(joint.norm(dim=1), torch.full((6,), LENGTH))
+    assert torch.allclose(joint[:, 9:].square().sum(1), torch.full((6,), LENGTH**2 * LEARNT_SHARE))
+
+
+def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:
+    x, _ = two_groups()
+    labels = np.array([0, 2, 0, 2])
+    expected = LogisticRegression(max_iter=300).fit(x[:4].numpy(), labels).predict_proba(x.numpy())
+    got = regressed(x, labels, 4)
+    np.testing.assert_allclose(got[:, [0, 2]], expected)
+    assert not got[:, [1, 3]].any()
+
+
+def test_power_of_probabilities() -> None:
+    np.testing.assert_allclose(power(np.array([[0.6, 0.4]]), 2.0), [[0.36 / 0.52, 0.16 / 0.52]])

@@ -1,0 +1,165 @@
+"""Runs whose backbone has its last stages trained further: what is shipped, recorded, resumed, skipped and refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_material import CPU, FROZEN, carried_out, needs_weights, photos, settings, without_package
+
+from unissl import material
+from unissl.assembly import assemble
+from unissl.errors import UserError
+from unissl.estimators import SAGEClassifier
+from unissl.evaluate.inference import load_model
+from unissl.features import BehindFront, extract, last_stages
+from unissl.further_training import TEACHER_SECONDS, seconds_of, trains_further
+from unissl.nets.linear_net import LinearNet
+from unissl.recipes import with_recipe
+from unissl.record import RunFolder
+from unissl.report.evidence import look
+from unissl.report.run_record import read_record
+from unissl.run_config import RunConfig, build_config, reference_config
+from unissl.runs import resume, split_of
+
+FURTHER = {"epochs": 2.0, "batch": 8}
+
+
+@pytest.fixture(autouse=True)
+def shared_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path_factory.getbasetemp() / "maps-of-further-training"))
+
+
+def further(method: str = "sage", **groups: Any) -> RunConfig:
+    return settings(method, distil=FURTHER, **groups)
+
+
+@needs_weights
+def test_maps_are_those_that_enter_the_last_stages() -> None:
+    """And vectors beside maps are those without."""
+    config, images = further(), photos().train.images
+    made = extract(images, "efficientnet-lite0", config.augment, 1, CPU, maps=True)
+    plain = extract(images, "efficientnet-lite0", config.augment, 1, CPU)
+    assert made.maps is not None and plain.maps is None
+    assert made.maps.shape == (38, 2, 2, 2, 112) and made.maps.dtype == np.float16
+    np.testing.assert_allclose(made.vectors, plain.vectors, atol=1e-5)
+    stages = last_stages(material.backbone("efficientnet-lite0", 3))
+    for view in (0, 1):
+        entering = torch.from_numpy(made.maps[:, view].astype(np.float32)).permute(0, 3, 1, 2)
+        with torch.no_grad():
+            vectors = stages(entering).mean((2, 3)).numpy()
+        np.testing.assert_allclose(vectors, plain.vectors[:, view], atol=2e-2)
+
+
+@needs_weights
+def test_the_student_is_shipped_recorded_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = carried_out(further(), tmp_path / "run")
+    folder, dataset = RunFolder(tmp_path / "run"), photos()
+    assert run.summary["distilled"]
+    evaluations = [line for line in folder.read_metrics() if line["kind"] == "eval"]
+    assert [line["step"] for line in evaluations] == [2, 4, 4 + 7]  # 2 epochs of 30 images, 8 a step
+    without_package(monkeypatch)
+    model = load_model(folder)
+    assert isinstance(model.module, BehindFront) or isinstance(model.module.module, BehindFront)
+    assert any(isinstance(part, LinearNet) for part in model.module.modules())
+    assert dataset.test is not None
+    said = model.predict(dataset.test.images).classes
+    assert (said == dataset.test.labels).mean() == run.summary["accuracy"]["last"] == evaluations[-1]["accuracy"]
+
+
+@needs_weights
+def test_the_pool_is_answered_as_predict_would(tmp_path: Path) -> None:
+    """From maps in half precision there, from images here."""
+    carried_out(further(), tmp_path / "run")
+    record = read_record(RunFolder(tmp_path / "run"))
+    assert record.pool is not None
+    said = load_model(RunFolder(tmp_path / "run")).predict(photos().train.images[record.pool["row"]])
+    assert (said.classes == record.pool["class_index"]).mean() > 0.95
+    np.testing.assert_allclose(said.confidence, record.pool["confidence"], atol=0.02)
+
+
+@needs_weights
+def test_the_report_sees_the_vectors_of_the_student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried_out(further(), tmp_path / "run")
+    record, dataset = read_record(RunFolder(tmp_path / "run")), photos()
+
+    def forbidden(*given: object) -> None:
+        raise AssertionError("the backbone ran again")
+
+    monkeypatch.setattr("unissl.features._extract", forbidden)
+    seen = look(record, dataset)
+    model = load_model(RunFolder(tmp_path / "run"))
+    whole = model.predict(dataset.train.images[seen.labelled])
+    np.testing.assert_allclose(seen.said.probs, whole.probs, atol=0.02)
+    assert seen.features.shape == (8, 1280)
+
+
+@needs_weights
+def test_cut_off_behind_the_last_step_it_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the student, and killed before the summary, with the student's line in the record already."""
+    monkeypatch.setattr("unissl.runs.load_data", lambda data, split: photos())
+    whole = carried_out(further(), tmp_path / "whole")
+    model = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    for name, kept in (("before", lines[:-1]), ("behind", lines)):
+        cut = tmp_path / name
+        shutil.copytree(tmp_path / "whole", cut)
+        os.unlink(cut / "summary.json")
+        os.unlink(cut / "model.safetensors")
+        (cut / "metrics.jsonl").write_text("\n".join(kept) + "\n")
+        again = resume(cut, quiet=True)
+        assert (cut / "model.safetensors").read_bytes() == model
+        assert again.summary["accuracy"] == whole.summary["accuracy"]
+        assert len((cut / "metrics.jsonl").read_text().splitlines()) == len(lines)
+
+
+@needs_weights
+def test_where_there_is_nothing_to_learn_or_no_place_for_it_the_backbone_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = split_of(further(), photos())
+    assert trains_further(further(), 38, split)
+    assert trains_further(further("fixmatch"), 38, split)
+    assert not trains_further(settings(), 38, split)
+    assert not trains_further(further("labels-only"), 38, split)
+    assert not trains_further(further("ssb"), 38, split)  # its detector is a head of its own
+    assert not trains_further(further(), material.MOST_MAPS + 1, split)
+    summary = carried_out(reference_config(further()), tmp_path / "reference").summary
+    assert "distilled" not in summary
+    monkeypatch.setattr(material, "MOST_MAPS", 37)
+    assert "distilled" not in carried_out(further(), tmp_path / "large").summary
+
+
+@needs_weights
+def test_its_time_is_set_aside() -> None:
+    config, dataset = further(), photos()
+    split = split_of(config, dataset)
+    assemble(config, dataset, split, CPU)
+    assert seconds_of(config, dataset, split, CPU) > TEACHER_SECONDS
+    assert seconds_of(settings(), dataset, split, CPU) == 0.0
+
+
+def test_refused_without_a_backbone_that_has_such_stages() -> None:
+    for net in ({"name": "small"}, {"name": "efficientnet-lite0", "pretrained": True}):
+        with pytest.raises(UserError, match=r"distil\.epochs is about the last stages of a frozen efficientnet-lite0"):
+            build_config({"net": net, "distil": FURTHER})
+    build_config({"net": FROZEN, "distil": FURTHER})
+
+
+def test_the_recipe_for_photos_has_it_unless_the_network_is_from_elsewhere() -> None:
+    assert build_config(with_recipe({}, "photos")).distil.epochs > 0
+    for name in ("efficientnet-lite2", "efficientnet-lite0"):
+        assert build_config(with_recipe({"net": {"name": name}}, "photos")).distil.epochs > 0
+    assert "distil" not in with_recipe({"net": {"name": "transformers:here"}}, "photos")
+
+
+def test_estimators_leave_their_backbone_as_it_is() -> None:
+    with pytest.raises(ValueError, match="cannot hold 'distil'"):
+        SAGEClassifier(settings={"distil": FURTHER}).fit(np.zeros((8, 2)), np.array([0, 1, -1, -1, -1, -1, -1, -1]))
