@@ -13,6 +13,7 @@ from unissl.advice import (
     BACKBONE,
     PASSES,
     SIZES,
+    STEPS,
     advise,
     feature_minutes,
     for_photos,
@@ -25,7 +26,6 @@ from unissl.data.glance import Glance, glance
 from unissl.nets.pretrained import installed
 from unissl.recipes import with_recipe
 from unissl.run_config import build_config
-from unissl.train.budget import ENOUGH_ON_VECTORS
 
 needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
 SEEN = Glance(images=6000, labels=400, classes=100, side=300, colour=True)
@@ -124,7 +124,7 @@ def test_the_largest_size_that_is_in_time_by_hand() -> None:
         assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["size"] == size
 
 
-@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.7), (4.5, 1.575), (15, 9.6)])
+@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.7), (4.5, 1.575), (15, 7.2)])
 def test_what_training_does_not_need_goes_into_vectors(budget: float, minutes: float) -> None:
     assert feature_minutes(budget) == pytest.approx(minutes)
 
@@ -163,5 +163,5 @@ def test_says_what_becomes_of_the_last_stages() -> None:
 
 
 def test_length_of_training_on_vectors_unless_the_time_decides_it() -> None:
-    assert for_photos(SEEN, None, 0.001).settings["train"] == {"steps": ENOUGH_ON_VECTORS}
+    assert for_photos(SEEN, None, 0.001).settings["train"] == {"steps": STEPS}
     assert "train" not in for_photos(SEEN, 10, 0.001).settings

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -53,7 +54,8 @@ def together(vectors: Tensor, learnt: Tensor) -> Tensor:
 
 def regressed(x: Tensor, labels: Rows, num_classes: int) -> Floats:
     """What logistic regression on the first rows says about all of them; a class without a label gets nothing."""
-    fitted = LogisticRegression(max_iter=ROUNDS).fit(x[: len(labels)].numpy(), labels)
+    with threadpool_limits(1, user_api="blas"):  # its threads, which nobody sets, would decide the last bits
+        fitted = LogisticRegression(max_iter=ROUNDS).fit(x[: len(labels)].numpy(), labels)
     probs = np.zeros((len(x), num_classes))
     probs[:, fitted.classes_] = fitted.predict_proba(x.numpy())
     return probs

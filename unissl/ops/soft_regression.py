@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 ROUNDS = 30
@@ -32,6 +33,7 @@ def fit(x: Tensor, targets: Tensor, weights: Tensor, rounds: int = ROUNDS) -> tu
 
     start = np.zeros(classes * (width + 1))
     until = {"maxiter": rounds, "gtol": 1e-7, "ftol": 0.0}
-    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=until)
+    with threadpool_limits(1, user_api="blas"):  # scipy's own threads, which nobody sets, would decide the last bits
+        found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=until)
     both = torch.from_numpy(found.x).to(x.dtype).view(classes, width + 1)
     return both[:, :-1].contiguous(), both[:, -1].contiguous()

@@ -9,7 +9,7 @@ from unissl.distributed.agreement import from_first
 
 WARM_UP_STEPS = 3
 MIN_STEPS, MIN_SECONDS = 6, 3.0
-ENOUGH_ON_VECTORS = 300
+ENOUGH_ON_VECTORS = 600
 """Steps that the vectors of a frozen network are trained on at most, however long the budget; more of them made the
 classifier worse (docs/results.md)."""
 
