@@ -18,8 +18,8 @@ from unissl.config import Tree, merge
 from unissl.cores import cores
 from unissl.data import DataConfig
 from unissl.data.glance import Glance, glance
+from unissl.distil.settings import MOST_MAPS
 from unissl.features import BATCH, backbone
-from unissl.material import MOST_MAPS
 from unissl.methods.registry import get_method
 from unissl.nets.pretrained import WEIGHTS, installed
 from unissl.train.budget import ENOUGH_ON_VECTORS
@@ -63,13 +63,16 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
         return None
     seen = glance(DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields}))
     minutes = _group(said, "train").get("minutes")
-    method = get_method(str(_group(said, "method").get("name", "sage")))
+    chosen = str(_group(said, "method").get("name", "sage"))
+    method = get_method(chosen)
     net = _group(said, "net")
     name = str(net.get("name", BACKBONE))
     wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
     if method.takes_vectors() and wanted:
         per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1)
-        return for_photos(seen, minutes, per_image, name, further=method.predicts_plainly())
+        asked = _group(said, "distil").get("epochs") != 0
+        further = asked and method.predicts_plainly() and method.learns_from_pool(method.Config(name=chosen))
+        return for_photos(seen, minutes, per_image, name, further=further)
     return from_scratch(seen, said, method.takes_vectors())
 
 

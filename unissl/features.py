@@ -42,8 +42,8 @@ OF_TRAINING = {"copies", "dropout", "label_dropout"}
 """Settings of the views that do not change what a copy looks like."""
 
 LAST_STAGES = ("stage6", "stage7", "map")
-"""The part of an EfficientNet-Lite that can be trained further on its inner maps: three quarters of its weights, and a
-quarter of its work."""
+"""The part of an EfficientNet-Lite that can be trained further on its inner maps: most of its weights, and the smaller
+part of its work."""
 
 Vectors = npt.NDArray[np.float32]
 Maps = npt.NDArray[np.float16]

@@ -1,7 +1,7 @@
 """The last part of a run on a frozen backbone: soft labels of the whole pool, and the last stages trained on them.
 
-It is made anew whenever a run is resumed after its last step: nothing in it is random but by the seed, and it takes
-about a minute.
+It is made anew whenever a run is resumed after its last step: nothing in it is random but by the seed, and it takes a
+minute for some 6,000 images of 160 pixels on two cores. Every process of a group does it for itself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches, Views
 from unissl.data import Dataset
 from unissl.distil import Student, soft_labels, train_student
-from unissl.distil.student import steps_of, taken, trainable_stages
+from unissl.distil.student import LABELLED_SHARE, taken, trainable_stages
+from unissl.distributed.agreement import from_first
 from unissl.evaluate.predict import Predictions, predict_rows
-from unissl.features import BehindFront, Front, Maps, Scaling, backbone, normalisation
-from unissl.material import extracted, keeps_maps
+from unissl.features import BATCH, BehindFront, Front, Maps, Scaling, backbone, normalisation
+from unissl.material import extracted
 from unissl.methods.registry import get_method
 from unissl.run_config import RunConfig
 from unissl.train.budget import seconds_per_call
@@ -28,6 +29,10 @@ from unissl.types import Split
 TEACHER_SECONDS = 15.0
 """About what soft labels and the first classifier take."""
 
+SHARE = 0.4
+"""Of the time that is left when vectors and maps are made: what this part may take of it."""
+FEWEST_EPOCHS = 0.1
+
 Rows = npt.NDArray[np.int64]
 
 
@@ -36,7 +41,7 @@ def trains_further(config: RunConfig, images: int, split: Split) -> bool:
     with nothing but the network's own classifier, which the student's replaces."""
     method = get_method(config.method.name)
     able = method.learns_from_pool(config.method) and method.predicts_plainly()
-    return keeps_maps(config, images) and able and len(split.unlabelled) > 0
+    return config.distil.keeps_maps(images) and able and len(split.unlabelled) > 0
 
 
 def train_further(
@@ -75,19 +80,43 @@ def answers_of_test(student: Student, config: RunConfig, dataset: Dataset, devic
     images = dataset.test.images
     views = ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     module = BehindFront(student.front, student.head)
-    return predict_rows(module, views, batch_size=config.batch.evaluation)
+    return predict_rows(module, views, batch_size=min(BATCH, config.batch.evaluation))
 
 
-def seconds_of(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> float:
-    """What this part of a run will take, from some steps that are thrown away."""
-    if not trains_further(config, len(dataset.train), split):
-        return 0.0
-    maps = extracted(config, dataset.train.images, config.augment.copies, device).maps
-    assert maps is not None
-    stages = trainable_stages(backbone(config.net.name, dataset.train.images.shape[3]).to(device))
-    rows = np.resize(np.arange(len(maps)), config.distil.batch * 5 // 4)
+def seconds_per_epoch(config: RunConfig, maps: Maps, unlabelled: int, channels: int, device: torch.device) -> float:
+    """What one pass over the pool will take, from some steps that are thrown away."""
+    stages = trainable_stages(backbone(config.net.name, channels).to(device))
+    rows = np.resize(np.arange(len(maps)), config.distil.batch + config.distil.batch // LABELLED_SHARE)
 
     def step(_: int) -> None:
         torch.autograd.backward(stages(taken(maps, rows, np.zeros_like(rows), device)).mean())
 
-    return TEACHER_SECONDS + steps_of(config.distil, len(split.unlabelled)) * seconds_per_call(step)
+    return unlabelled / config.distil.batch * seconds_per_call(step)
+
+
+def settle_further(
+    config: RunConfig, dataset: Dataset, split: Split, device: torch.device, left: float
+) -> tuple[RunConfig, float]:
+    """Fewer epochs where they would take more than ``SHARE`` of the ``left`` seconds of a budget, and the seconds that
+    this part of the run will take then. Never no epoch at all, since the maps for them are there."""
+    images = dataset.train.images
+    if not trains_further(config, len(images), split):
+        return config, 0.0
+    maps = extracted(config, images, config.augment.copies, device).maps
+    assert maps is not None
+    per_epoch = seconds_per_epoch(config, maps, len(split.unlabelled), images.shape[3], device)
+    most = from_first(lambda: (SHARE * left - TEACHER_SECONDS) / per_epoch)
+    epochs = round(max(FEWEST_EPOCHS, min(config.distil.epochs, most)), 2)
+    config = config.model_copy(update={"distil": config.distil.model_copy(update={"epochs": epochs})})
+    tested = 0.0 if dataset.test is None else len(dataset.test) * seconds_per_image(config, dataset, device)
+    return config, TEACHER_SECONDS + epochs * per_epoch + tested
+
+
+def seconds_per_image(config: RunConfig, dataset: Dataset, device: torch.device) -> float:
+    """Time of one image through the whole backbone, which test images go once more."""
+    images = dataset.train.images
+    net = backbone(config.net.name, images.shape[3]).to(device)
+    views = ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
+    some = np.arange(min(BATCH, len(images)))
+    with torch.no_grad():
+        return seconds_per_call(lambda _: net(views("none", some))) / len(some)

@@ -20,9 +20,6 @@ from unissl.nets.fine_tuning import fine_tune
 from unissl.nets.foreign import refuse_unreadable_size
 from unissl.run_config import RunConfig
 
-MOST_MAPS = 20_000
-"""Images whose maps are kept: 70 KB each at 160 pixels with two copies."""
-
 
 def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
     """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
@@ -34,14 +31,9 @@ def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
         )
 
 
-def keeps_maps(config: RunConfig, images: int) -> bool:
-    """Whether the maps that enter the last stages are kept, for these to be trained further."""
-    return config.distil.epochs > 0 and images <= MOST_MAPS
-
-
 def extracted(config: RunConfig, images: Images, copies: int, device: torch.device) -> Extracted:
     """What the frozen backbone makes of the training images."""
-    maps = keeps_maps(config, len(images))
+    maps = config.distil.keeps_maps(len(images))
     return one_per_machine_first(lambda: extract(images, config.net.name, config.augment, copies, device, maps=maps))
 
 

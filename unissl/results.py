@@ -166,8 +166,11 @@ def summarise(
     summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
         scores = judge(dataset.test.labels, test, dataset.test.num_classes)
-        curve = [line["accuracy"] for line in metrics if line["kind"] == "eval"]
+        curve = [line["accuracy"] for line in metrics if line["kind"] == "eval" and "student" not in line]
         summary["accuracy"] = three_ways(curve)
+        if any("student" in line for line in metrics):  # another model than those of the curve
+            best = max(scores["accuracy"], summary["accuracy"]["best"])
+            summary["accuracy"] |= {"last": scores["accuracy"], "best": best}
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}
     summary["labelled"] = list(split.labelled_counts)
     if len(split.heldout):

@@ -27,7 +27,13 @@ from unissl.evaluate.diagnostics import pool_record
 from unissl.evaluate.metrics import accuracy, outlier_auroc
 from unissl.evaluate.predict import Predictions
 from unissl.finish_training import finish_training
-from unissl.further_training import answers_of_pool, answers_of_test, seconds_of, train_further, trains_further
+from unissl.further_training import (
+    answers_of_pool,
+    answers_of_test,
+    settle_further,
+    train_further,
+    trains_further,
+)
 from unissl.material import front, views_of_test
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
@@ -80,7 +86,9 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
                 config = settle_threads(config, state, batches)
             if config.train.steps is None:
                 folds = refits(config, split) if dataset.test is None else 0
-                afterwards = seconds_of(config, dataset, split, device)
+                assert config.train.minutes is not None
+                left = 60 * config.train.minutes - Beside(started).seconds()
+                config, afterwards = settle_further(config, dataset, split, device, left)
                 beside = Beside(started, split if reference else None, folds, afterwards)
                 config = settle_steps(config, state, batches, dataset, beside=beside)
         with sole_user(folder), memory_errors(config.batch):
@@ -168,16 +176,18 @@ def carry_out(
         return metrics, predicted
 
     finish_training(config, state, batches, folder, judge, quiet=quiet)
+    seconds = time.monotonic() - started
     estimate = None if tests is not None else cross_validate(config, folder, split, batches, quiet)
 
     def predict(views: Views, rows: Rows | None = None) -> Predictions:
         return averaged_predictions(state.learner, state.ema.shadow, views, batches, rows)
 
+    behind = time.monotonic()
     if trains_further(config, len(dataset.train), split):
         student, maps = train_further(config, state, batches, dataset, split)
         pool: Predictions | None = answers_of_pool(student, maps, split.unlabelled, batches.device)
         test = None if dataset.test is None else answers_of_test(student, config, dataset, batches.device)
-        record_student(folder, config, dataset, split, test, time.monotonic() - started)
+        record_student(folder, config, dataset, split, test, seconds + time.monotonic() - behind)
         if not quiet:
             found = "" if test is None else f", accuracy {scores_of(dataset, test)['accuracy']:.4f}"
             print(f"{config.method.name}: last stages of the backbone trained further{found}", file=sys.stderr)
@@ -185,7 +195,7 @@ def carry_out(
         student = None
         pool = predict(batches.views, split.unlabelled) if len(split.unlabelled) else None
         test = None if tests is None else predict(tests)
-    seconds = time.monotonic() - started
+    seconds += time.monotonic() - behind
     before = front(config, dataset, batches.views)
     facts = config_facts(config) | ({} if estimate is None else {"estimate": estimate})
     averaged = state.ema.shadow
@@ -204,8 +214,8 @@ def record_student(
     assert config.train.steps is not None
     metrics = {} if test is None else scores_of(dataset, test)
     step = config.train.steps + steps_of(config.distil, len(split.unlabelled))
-    line = {"kind": "eval", "step": step, "epoch": config.train.epochs, **metrics, "seconds": round(seconds, 3)}
-    folder.append_metrics(line)
+    place = {"kind": "eval", "step": step, "epoch": config.train.epochs, "student": True}
+    folder.append_metrics({**place, **metrics, "seconds": round(seconds, 3)})
 
 
 def same_split(one: Split, other: Split) -> bool:

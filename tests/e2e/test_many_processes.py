@@ -12,6 +12,7 @@ from process_group import on_processes
 from safetensors.torch import load_file
 
 from unissl.distributed.group import World
+from unissl.nets.pretrained import installed
 
 WORDS = (
     *("train", "--data", "digits", "--method", "fixmatch", "--net", "small", "--steps", "6", "--threads", "1"),
@@ -125,3 +126,27 @@ def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_help_knows_resume_auto() -> None:
     assert "auto" in succeed("train", "--help").out
+
+
+@pytest.mark.skipif(not installed("efficientnet-lite0"), reason="needs the extra 'photos'")
+def test_with_shards_the_last_stages_of_a_backbone_end_bit_for_bit_alike_too(here: Path) -> None:
+    """Each process trains them for itself, and only one speaks."""
+    words = (
+        *("train", "--data", "digits", "--method", "fixmatch", "--recipe", "photos", "--steps", "3", "--no-reference"),
+        *(
+            "--set",
+            "train.epochs=1",
+            "--set",
+            "data.size=32",
+            "--set",
+            "augment.copies=1",
+            "--set",
+            "distil.epochs=0.2",
+        ),
+        *("--set", "batch.labelled=8", "--set", "batch.unlabelled=8", "--set", "machine.shards=2", "--max-count", "10"),
+    )
+    assert call(*words, "--out", "alone").code == 0
+    first, second = on_processes(2, call, *words, "--out", "both", join=False)
+    assert (first.code, second.code) == (0, 0), first.err
+    assert first.err.count("trained further") == 1 and (second.out, second.err) == ("", "")
+    assert_equal_runs(here / "alone", here / "both")

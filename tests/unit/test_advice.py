@@ -165,3 +165,14 @@ def test_says_what_becomes_of_the_last_stages() -> None:
 def test_length_of_training_on_vectors_unless_the_time_decides_it() -> None:
     assert for_photos(SEEN, None, 0.001).settings["train"] == {"steps": STEPS}
     assert "train" not in for_photos(SEEN, 10, 0.001).settings
+
+
+@needs_weights
+@pytest.mark.parametrize(
+    ("said", "further"),
+    [({}, True), ({"method": {"name": "labels-only"}}, False), ({"distil": {"epochs": 0}}, False)],
+)
+def test_says_so_only_where_it_will_be_so(said: dict[str, dict[str, object]], further: bool, tmp_path: Path) -> None:
+    data = {"name": "folder", "root": str(folder(tmp_path)), "size": 96}
+    advice = advise({"data": data, **said})
+    assert advice is not None and any("last stages" in reason for reason in advice.reasons) == further

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -14,18 +15,28 @@ from test_material import CPU, FROZEN, carried_out, needs_weights, photos, setti
 
 from unissl import material
 from unissl.assembly import assemble
+from unissl.distil.settings import MOST_MAPS
 from unissl.errors import UserError
 from unissl.estimators import SAGEClassifier
 from unissl.evaluate.inference import load_model
 from unissl.features import BehindFront, extract, last_stages
-from unissl.further_training import TEACHER_SECONDS, seconds_of, trains_further
+from unissl.further_training import (
+    FEWEST_EPOCHS,
+    TEACHER_SECONDS,
+    seconds_per_epoch,
+    seconds_per_image,
+    settle_further,
+    trains_further,
+)
 from unissl.nets.linear_net import LinearNet
 from unissl.recipes import with_recipe
 from unissl.record import RunFolder
 from unissl.report.evidence import look
+from unissl.report.html import curve_of
 from unissl.report.run_record import read_record
 from unissl.run_config import RunConfig, build_config, reference_config
 from unissl.runs import resume, split_of
+from unissl.settle import Beside, settle_steps
 
 FURTHER = {"epochs": 2.0, "batch": 8}
 
@@ -130,20 +141,92 @@ def test_where_there_is_nothing_to_learn_or_no_place_for_it_the_backbone_stays(
     assert not trains_further(settings(), 38, split)
     assert not trains_further(further("labels-only"), 38, split)
     assert not trains_further(further("ssb"), 38, split)  # its detector is a head of its own
-    assert not trains_further(further(), material.MOST_MAPS + 1, split)
+    assert not trains_further(further(), MOST_MAPS + 1, split)
     summary = carried_out(reference_config(further()), tmp_path / "reference").summary
     assert "distilled" not in summary
-    monkeypatch.setattr(material, "MOST_MAPS", 37)
+    monkeypatch.setattr("unissl.distil.settings.MOST_MAPS", 37)
     assert "distilled" not in carried_out(further(), tmp_path / "large").summary
 
 
 @needs_weights
-def test_its_time_is_set_aside() -> None:
+def test_its_time_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget with room for it leaves the epochs as they are, a short one cuts them down, but never to none."""
     config, dataset = further(), photos()
     split = split_of(config, dataset)
-    assemble(config, dataset, split, CPU)
-    assert seconds_of(config, dataset, split, CPU) > TEACHER_SECONDS
-    assert seconds_of(settings(), dataset, split, CPU) == 0.0
+    monkeypatch.setattr("unissl.further_training.seconds_per_epoch", lambda *given: 50.0)
+    monkeypatch.setattr("unissl.further_training.seconds_per_image", lambda *given: 0.1)
+    settled, seconds = settle_further(config, dataset, split, CPU, left=1000.0)
+    assert settled == config and seconds == pytest.approx(TEACHER_SECONDS + 100 + 0.9)  # 9 test images
+    settled, seconds = settle_further(config, dataset, split, CPU, left=162.5)
+    assert settled.distil.epochs == 1.0 and seconds == pytest.approx(TEACHER_SECONDS + 50 + 0.9)
+    assert settle_further(config, dataset, split, CPU, left=-3.0)[0].distil.epochs == FEWEST_EPOCHS
+    assert settle_further(settings(), dataset, split, CPU, left=1.0) == (settings(), 0.0)
+
+
+@needs_weights
+def test_a_minute_for_the_student_is_a_minute_less_for_the_method() -> None:
+    config, dataset = further(train={"minutes": 2.0, "epochs": 1}), photos()
+    state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
+    steps = [
+        settle_steps(config, state, batches, beside=Beside(afterwards=seconds)).train.steps or 0 for seconds in (0, 119)
+    ]
+    assert steps[1] < steps[0]
+
+
+@needs_weights
+def test_passes_over_a_pool_are_measured() -> None:
+    config, dataset = further(), photos()
+    maps = material.extracted(config, dataset.train.images, 1, CPU).maps
+    assert maps is not None and seconds_per_epoch(config, maps, 1000, 3, CPU) > 0
+    assert seconds_per_image(config, dataset, CPU) > 0
+
+
+@needs_weights
+def test_the_report_of_a_run_with_maps_and_no_student_makes_nothing_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried_out(further("ssb"), tmp_path / "run")
+
+    def forbidden(*given: object) -> None:
+        raise AssertionError("the backbone ran again")
+
+    monkeypatch.setattr("unissl.features._extract", forbidden)
+    assert look(read_record(RunFolder(tmp_path / "run")), photos()).features.shape[0] == 8
+
+
+@needs_weights
+def test_a_jump_of_the_student_is_no_sign_of_too_short_a_run(tmp_path: Path) -> None:
+    """It is another model: not on the curve, not in the mean over it."""
+    carried_out(further(), tmp_path / "run")
+    record = read_record(RunFolder(tmp_path / "run"))
+    evaluations = [line["accuracy"] for line in record.metrics if line["kind"] == "eval"]
+    assert len(evaluations) == 3 and curve_of(record) == evaluations[:-1]
+    assert record.summary["accuracy"]["mean_last_20"] == pytest.approx(np.mean(evaluations[:-1]))
+    assert record.summary["accuracy"]["last"] == evaluations[-1]
+
+
+@needs_weights
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"frozen": False}, "has no such stages"),
+        ({"net": "wrn-10-1"}, "has no such stages"),
+        ({"net": "efficientnet-lite2"}, "is damaged or does not fit|are of two models"),
+        (None, "are not those of its model"),
+    ],
+)
+def test_a_folder_that_contradicts_itself_gets_one_sentence(
+    change: dict[str, Any] | None, complaint: str, tmp_path: Path
+) -> None:
+    carried_out(further(), tmp_path / "run")
+    place = tmp_path / "run" / ("config.toml" if change is None else "manifest.json")
+    if change is None:
+        assert "epochs = 2.0" in place.read_text()
+        place.write_text(place.read_text().replace("epochs = 2.0", "epochs = 0.0"))
+    else:
+        place.write_text(json.dumps(json.loads(place.read_text()) | change))
+    with pytest.raises(UserError, match=complaint):
+        look(read_record(RunFolder(tmp_path / "run")), photos())
 
 
 def test_refused_without_a_backbone_that_has_such_stages() -> None:
@@ -158,6 +241,7 @@ def test_the_recipe_for_photos_has_it_unless_the_network_is_from_elsewhere() -> 
     for name in ("efficientnet-lite2", "efficientnet-lite0"):
         assert build_config(with_recipe({"net": {"name": name}}, "photos")).distil.epochs > 0
     assert "distil" not in with_recipe({"net": {"name": "transformers:here"}}, "photos")
+    assert "distil" not in with_recipe({"net": {"frozen": False, "pretrained": True}}, "photos")
 
 
 def test_estimators_leave_their_backbone_as_it_is() -> None:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from unissl.config import Settings
 
+MOST_MAPS = 20_000
+"""Images whose maps are kept: 70 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
+
 
 class DistilConfig(Settings):
     """Training the last stages of a frozen backbone further, on soft labels that the whole pool agrees on."""
@@ -18,3 +21,7 @@ class DistilConfig(Settings):
     """Unlabelled images in a step; a quarter as many labelled ones come with them."""
     neighbours: int = Field(default=10, ge=1)
     """Nearest images in the pool over which answers are smoothed."""
+
+    def keeps_maps(self, images: int) -> bool:
+        """Whether the maps that enter the last stages are kept for so many images."""
+        return self.epochs > 0 and images <= MOST_MAPS

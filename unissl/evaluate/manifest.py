@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from unissl.config import first_mistake
 from unissl.errors import UserError
+from unissl.nets.pretrained import WEIGHTS
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
@@ -54,6 +55,8 @@ class Manifest(BaseModel):
             raise ValueError("mean and std are not one number per channel")
         if "crop" in self.model_fields_set and (self.crop is None or self.crop > min(self.height, self.width)):
             raise ValueError("crop is larger than the images")
+        if self.distilled and not (self.frozen and self.net in WEIGHTS):
+            raise ValueError("distilled is said of a network that has no such stages")
         if not isinstance(self.method.get("name"), str):
             raise ValueError("the method has no name")
         return self

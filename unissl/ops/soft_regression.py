@@ -16,7 +16,8 @@ def fit(x: Tensor, targets: Tensor, weights: Tensor, rounds: int = ROUNDS) -> tu
     """Minimise sum_i w_i CE(t_i, softmax(W x_i + b)) + |W|^2 / 2 over W (C, D) and b (C,), by L-BFGS from zero.
 
     ``x`` is (n, D), ``targets`` (n, C) with rows that sum to 1, ``weights`` (n,). With hard targets, weights of 1 and
-    enough rounds these are the coefficients of scikit-learn's LogisticRegression.
+    enough rounds these are the coefficients of scikit-learn's LogisticRegression for three classes or more; for two it
+    has one vector of coefficients in place of two, and so half of the penalty.
     """
     classes, width = targets.shape[1], x.shape[1]
     weighted = targets * weights[:, None]

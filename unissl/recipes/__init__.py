@@ -108,7 +108,8 @@ def with_recipe(said: Mapping[str, Any], name: str | None = None) -> Tree:
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
     base = RECIPES[name](str(_group(said, "method").get("name", "sage")))
-    if "distil" in base and _group(said, "net").get("name", base["net"]["name"]) not in WEIGHTS:
+    net = merge(_group(base, "net"), _group(said, "net"))
+    if "distil" in base and not (net.get("frozen") and net.get("name") in WEIGHTS):
         del base["distil"]  # the last stages of a network from elsewhere are not known here
     budget = _group(said, "train")
     if "minutes" in budget and "steps" not in budget:

@@ -20,6 +20,7 @@ from unissl.batches import Views
 from unissl.config import check
 from unissl.data import DataConfig, Dataset
 from unissl.data.progress import Progress
+from unissl.distil import DistilConfig
 from unissl.distil.student import taken
 from unissl.errors import UserError
 from unissl.evaluate.inference import Model, load_model, read_manifest
@@ -28,7 +29,6 @@ from unissl.features import BehindFront, Maps, Scaling, Vectors, extract, last_s
 from unissl.nets import Network
 from unissl.nets.foreign import refuse_strange_code
 from unissl.open_set import load_data
-from unissl.record import RunFolder
 from unissl.report.answers import read_files
 from unissl.report.galleries import Album
 from unissl.report.outsiders import Outsiders, by_vectors
@@ -76,10 +76,15 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
     if fronts:
         augment = check(AugmentConfig, record.config.get("augment", {}), where="augment")
         refuse_strange_code(record.summary["net"])
-        further = is_distilled(record.folder)
-        made = extract(images, record.summary["net"], augment, augment.copies, CPU, maps=further)
-        vectors = made.vectors
-        views = FeatureViews(vectors, augment, CPU) if made.maps is None else MapViews(made.maps)
+        distil = check(DistilConfig, record.config.get("distil", {}), where="distil")
+        maps = distil.keeps_maps(len(images))
+        made = extract(images, record.summary["net"], augment, augment.copies, CPU, maps=maps)
+        vectors, further = made.vectors, is_distilled(record)
+        views = FeatureViews(vectors, augment, CPU)
+        if further:
+            if made.maps is None:
+                raise UserError(f"The settings in {record.folder.path} are not those of its model; train again.")
+            views = MapViews(made.maps)
         if len(split.unlabelled) and not record.has_detector:
             outsiders = strange_images(vectors, fronts[0].front.scaling, split)
         net = fronts[0].front.net
@@ -130,9 +135,12 @@ class Ready(nn.Module):
         return Outputs(vectors, vectors)
 
 
-def is_distilled(folder: RunFolder) -> bool:
+def is_distilled(record: Record) -> bool:
     """Whether the last stages of the backbone were trained further: its vectors are then not the cached ones."""
-    return bool(read_manifest(folder).get("distilled", False))
+    manifest = read_manifest(record.folder)
+    if manifest["net"] != record.summary["net"]:
+        raise UserError(f"Summary and manifest in {record.folder.path} are of two models; train again.")
+    return bool(manifest.get("distilled", False))
 
 
 def is_same_data(record: Record, dataset: Dataset, split: Split) -> bool:

@@ -81,7 +81,7 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
             doubtful=int((leads > label_doubts.CLEARLY).sum()),
             checked=len(leads),
             labelled=summary["labelled"],
-            curve=[line["accuracy"] for line in record.metrics if line["kind"] == "eval" and "accuracy" in line],
+            curve=curve_of(record),
             calibration_error=error,
             bins=bins,
             skipped=skipped,
@@ -149,3 +149,9 @@ def shown_images(
         first, more = galleries.strangest(album, pool["row"], strange, names)
         found |= {"strange": first, "more_strange": more, "classes": galleries.class_galleries(album, pool, names)}
     return found
+
+
+def curve_of(record: Record) -> list[float]:
+    """Accuracies on the way; that of a student, whose training is another one, is no part of it."""
+    evaluations = [line for line in record.metrics if line["kind"] == "eval" and "student" not in line]
+    return [line["accuracy"] for line in evaluations if "accuracy" in line]
