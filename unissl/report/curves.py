@@ -56,7 +56,13 @@ def selected_curve(metrics: Metrics) -> Figure | None:
 
 def _draw_accuracy(ax: Axes, metrics: Metrics, name: str, colour: str) -> None:
     evaluations = [line for line in metrics if line["kind"] == "eval" and "accuracy" in line]
-    ax.plot([e["step"] for e in evaluations], [e["accuracy"] for e in evaluations], color=colour, label=name)
+    on_the_way = [e for e in evaluations if "student" not in e]
+    ax.plot([e["step"] for e in on_the_way], [e["accuracy"] for e in on_the_way], color=colour, label=name)
+    for e in evaluations[len(on_the_way) :]:  # another model, behind the last step
+        ax.plot([e["step"]], [e["accuracy"]], "o", color=colour, markersize=4)
+        ax.annotate(
+            "last stages", (e["step"], e["accuracy"]), (-4, 6), textcoords="offset points", ha="right", color=colour
+        )
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("step")
 

@@ -180,6 +180,11 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
     ):
         assert part in said_text, part
     assert "est accuracy" not in said_text and "Reliability" not in said_text
+    assert "last stages" not in said_text
+    runs[0].summary["distilled"] = True  # type: ignore[index]
+    assert "nor were the last stages of its backbone trained further in them" in text_of(
+        render(replace(runs[0], reference=runs[1]), make_seen(runs[0], 8), "")
+    )
 
 
 def test_strange_images_are_shown_with_what_makes_them_strange(tmp_path: Path) -> None:
