@@ -69,7 +69,7 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
     """The same on views that are there already, of images or of vectors."""
     method_class = get_method(config.method.name)
     streams = method_class.streams(config.method)
-    if not len(split.unlabelled) and any(stream.source == "unlabelled" for stream in streams.values()):
+    if not len(split.unlabelled) and method_class.learns_from_pool(config.method):
         raise UserError(
             f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
             "--profile uniform, or use --method labels-only."

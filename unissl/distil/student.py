@@ -22,6 +22,7 @@ from unissl.features import Front, Maps, last_stages
 from unissl.nets import Network
 from unissl.nets.linear_net import LinearNet
 from unissl.ops import soft_regression
+from unissl.ops.losses import cross_entropy
 
 WARM_UP = 20
 """Steps in which the learning rate rises."""
@@ -48,10 +49,11 @@ class Student:
         """Logits (n, C) for the clean views of some rows, from the maps that enter the last stages."""
         stages = last_stages(self.front.net)
         blocks = [rows[start : start + ANSWER_BATCH] for start in range(0, len(rows), ANSWER_BATCH)]
-        made = [self._logits(stages, taken(maps, block, np.zeros_like(block), device)) for block in blocks]
+        made = [self.logits(stages, taken(maps, block, np.zeros_like(block), device)) for block in blocks]
         return torch.cat(made).cpu()
 
-    def _logits(self, stages: nn.Sequential, entering: Tensor) -> Tensor:
+    def logits(self, stages: nn.Sequential, entering: Tensor) -> Tensor:
+        """Through the last stages, which may be in training, and the classifier."""
         vectors: Tensor = self.front.scaling(stages(entering).mean(dim=(2, 3)))
         return self.head(vectors).logits
 
@@ -88,8 +90,8 @@ def train_student(
             pool = order[step * config.batch : (step + 1) * config.batch] + labelled
             chosen = torch.cat([torch.randint(labelled, (with_labels,), generator=draws), pool])
             which = torch.randint(maps.shape[1], (len(chosen),), generator=draws).numpy()
-            logits = student._logits(stages, taken(maps, rows[chosen.numpy()], which, device))
-            loss = -(soft[chosen.to(device)] * logits.log_softmax(1)).sum(1)
+            logits = student.logits(stages, taken(maps, rows[chosen.numpy()], which, device))
+            loss = cross_entropy(logits, soft[chosen.to(device)])
             optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(LABEL_WEIGHT * loss[:with_labels].mean() + loss[with_labels:].mean())
             optimizer.step()
