@@ -31,3 +31,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that does not compute in bfloat16, so that nothing is made in it."""
+    monkeypatch.setattr("torch.cpu.get_capabilities", dict)

@@ -18,9 +18,11 @@ from unissl.config import Tree, merge
 from unissl.cores import cores
 from unissl.data import DataConfig
 from unissl.data.glance import Glance, glance
+from unissl.distil.pictures import SMALLER
 from unissl.distil.settings import MOST_MAPS
-from unissl.features import BATCH, backbone
+from unissl.features import BATCH, backbone, look
 from unissl.methods.registry import get_method
+from unissl.nets.half import in_half
 from unissl.nets.pretrained import WEIGHTS, installed
 from unissl.train.budget import ENOUGH_ON_VECTORS
 
@@ -31,9 +33,10 @@ SIZES = (224, 192, 160, 128, 96)
 TINY = 64
 """Images with a shorter side below this gain nothing from being blown up beyond ``TINY_SIZE`` (docs/results.md)."""
 TINY_SIZE = 160
-PASSES = 3
-"""Vectors that are made of each image: its own and those of the copies."""
-FEATURE_SHARE = 0.35
+COPIES = 2
+FURTHER_PASSES = 1 + 2 * SMALLER**2
+"""For the last stages: the mirror image, and two smaller pictures."""
+FEATURE_SHARE = 0.4
 """Share of the time that making vectors may take in any case."""
 TRAINING_MINUTES = 3.0
 """What training, on vectors and then of the last stages, takes at most, about, on two cores; of a longer time, vectors
@@ -41,7 +44,7 @@ may take ``LEFT_SHARE`` of the rest. The share leaves room for a machine that be
 LEFT_SHARE = 0.6
 PHOTO_MINUTES = 4.5
 """Time that sizes are chosen for where no budget was given."""
-STEPS = 350
+STEPS = 300
 """On vectors, where no budget was given: hardly worse than the 450 of the recipe, and with an estimate by
 cross-validation there are five such trainings."""
 SCRATCH_MINUTES = 20.0
@@ -69,9 +72,10 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
     name = str(net.get("name", BACKBONE))
     wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
     if method.takes_vectors() and wanted:
-        per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1)
         asked = _group(said, "distil").get("epochs") != 0
         further = asked and method.predicts_plainly() and method.learns_from_pool(method.Config(name=chosen))
+        passes = COPIES + (FURTHER_PASSES if further and seen.images <= MOST_MAPS else 0)
+        per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
         return for_photos(seen, minutes, per_image, name, further=further)
     return from_scratch(seen, said, method.takes_vectors())
 
@@ -81,8 +85,8 @@ def for_photos(
 ) -> Advice:
     """The frozen network, at the largest size whose vectors are made in time.
 
-    ``per_image`` is the time of one image of 128 x 128 pixels; None where the user has said the size. ``further`` says
-    that the method allows for other last stages.
+    ``per_image`` is the time of all views of one image of 128 x 128 pixels; None where the user has said the size.
+    ``further`` says that the method allows for other last stages.
     """
     budget = minutes or PHOTO_MINUTES
     reasons = [
@@ -108,7 +112,7 @@ def for_photos(
         settings["data"] = {"size": size}
         reasons.append(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
-            f"{1000 * per_image:.1f} ms per image at 128 px"
+            f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
         )
     if not seen.colour:
         reasons.append("mirrored views are off: grey images are often signs, which a mirror turns into others")
@@ -137,17 +141,21 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
     return Advice("short", settings, (f"chose {net} at {size} px, {length}, {_cores()}: {why}",))
 
 
-def seconds_per_image(name: str, channels: int) -> float:
-    """Time of a frozen network for one image of 128 x 128 pixels on this machine."""
+def seconds_per_image(name: str, channels: int, passes: float) -> float:
+    """Time of a frozen network on this machine for one image of 128 x 128 pixels, and for as many ``passes`` more of it
+    that need not be exact."""
     net = backbone(name, channels, pretrained=False)
     images = torch.zeros(BATCH, channels, 128, 128).to(memory_format=torch.channels_last)
-    times = []
+    seconds = {}
     with torch.inference_mode():
-        for _ in range(3):
-            start = time.perf_counter()
-            net(images)
-            times.append(time.perf_counter() - start)
-    return min(times) / BATCH
+        for kind, own in (("exact", net), ("quick", in_half(net))):
+            times = []
+            for _ in range(3):
+                start = time.perf_counter()
+                look(own, images, maps=False)
+                times.append(time.perf_counter() - start)
+            seconds[kind] = min(times)
+    return (seconds["exact"] + passes * seconds["quick"]) / BATCH
 
 
 def feature_minutes(budget: float) -> float:
@@ -158,7 +166,7 @@ def feature_minutes(budget: float) -> float:
 def _size(seen: Glance, seconds: float, per_image: float) -> int:
     """The largest size that is worth it and whose vectors are made in time; work grows with the area."""
     worth_it = [size for size in SIZES if seen.side >= TINY or size <= TINY_SIZE]
-    in_time = (size for size in worth_it if PASSES * seen.images * per_image * (size / 128) ** 2 <= seconds)
+    in_time = (size for size in worth_it if seen.images * per_image * (size / 128) ** 2 <= seconds)
     return next(in_time, SIZES[-1])
 
 

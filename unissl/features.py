@@ -1,8 +1,9 @@
 """Photos through a frozen backbone: every image becomes a few vectors, once, and training is on these.
 
-The first vector of an image is that of the image as it is, the others are those of strongly augmented copies. They are
-kept in the cache folder under a hash of the pixels and of everything else they depend on, so that a second run, its
-reference and a resumed one find them there. The network that is shipped goes the whole way, from images to classes.
+The first vector of an image is that of the image as it is, the others are those of strongly augmented copies, made in
+bfloat16 where the CPU is faster in it. They are kept in the cache folder under a hash of the pixels and of everything
+else they depend on, so that a second run, its reference and a resumed one find them there. The network that is shipped
+goes the whole way, from images to classes.
 
 Where the last stages of the backbone are to be trained further (:mod:`unissl.distil`), the maps that enter them are
 kept beside the vectors, since all stages before them stay as they are.
@@ -11,7 +12,7 @@ kept beside the vectors, since all stages before them stay as they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from unissl.data.scaled import ScaledImages
 from unissl.nets import Network, build, channels_last
 from unissl.nets.efficientnet_lite import EfficientNetLite, fold_batch_norm
 from unissl.nets.foreign import load, refuse_unreadable_size
+from unissl.nets.half import cpu_computes_in_half, in_half
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 
 LENGTH = 4.0
@@ -95,7 +97,7 @@ def extract(
 ) -> Extracted:
     """Vectors of uint8 images (N, H, W, channels), and their inner maps if wanted, from the cache if they are there."""
     settings = {
-        "pixels": _pixel_hash(images),
+        "pixels": pixel_hash(images),
         "shape": list(images.shape),
         "weights": identity(name),
         "copies": copies,
@@ -104,6 +106,7 @@ def extract(
     }
     settings |= {} if augment.crop is None else {"crop": augment.crop}
     settings |= {"maps": LAST_STAGES[0]} if maps else {}
+    settings |= {"half": cpu_computes_in_half()} if copies else {}
     views_each = 1 + copies
 
     def make(folder: Path) -> dict[str, Any]:
@@ -148,37 +151,48 @@ def inner_shape(net: Network, image_shape: tuple[int, ...]) -> tuple[int, int, i
     return height, width, channels
 
 
-def _pixel_hash(images: Images) -> str:
+def pixel_hash(images: Images) -> str:
     digest = hashlib.sha256()
     for start in range(0, len(images), BATCH):
         digest.update(np.ascontiguousarray(images[start : start + BATCH]).data)
     return digest.hexdigest()
 
 
+def look(net: Network, shown: Tensor, *, maps: bool) -> list[npt.NDArray[Any]]:
+    """float32 vectors (n, D) of normalised images and, if wanted, the float16 maps (n, h, w, c) that enter the last
+    stages, whatever the network computes in."""
+    shown = shown.to(next(net.parameters()).dtype)
+    if not maps:
+        return [_numpy(net(shown).feat, torch.float32)]
+    entering = first_stages(net)(shown)
+    vectors = last_stages(net)(entering).mean(dim=(2, 3))
+    return [_numpy(vectors, torch.float32), _numpy(entering.permute(0, 2, 3, 1), torch.float16)]
+
+
+def _numpy(values: Tensor, kind: torch.dtype) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(values.to(kind).cpu().numpy())
+
+
 def _extract(net: Network, views: ImageViews, copies: int, writers: list[RowWriter]) -> None:
     """Write, row by row, the bytes of the clean vector and of those of the copies, then those of the maps likewise."""
-    kinds = ["none", *(f"strong{copy}" for copy in range(copies))]
-    first, last = (first_stages(net), last_stages(net)) if len(writers) > 1 else (None, None)
+    nets = {"none": net} | dict.fromkeys((f"strong{copy}" for copy in range(copies)), in_half(net))
     with torch.inference_mode(), Progress("features", len(views)) as progress:
         for start in range(0, len(views), BATCH):
             rows = np.arange(start, min(start + BATCH, len(views)))
             where = slice(start, start + len(rows))
-            vectors, maps = [], []
-            for kind in kinds:
-                shown = views(kind, rows, stream="features", positions=where)
-                if first is None or last is None:
-                    vectors.append(net(shown).feat)
-                    continue
-                entering = first(shown)
-                vectors.append(last(entering).mean(dim=(2, 3)))
-                maps.append(entering.permute(0, 2, 3, 1).flatten(1))
-            blocks = [
-                torch.cat(vectors, 1).to(torch.float32),
-                *([torch.cat(maps, 1).to(torch.float16)] if maps else []),
+            seen = [
+                look(own, views(kind, rows, stream="features", positions=where), maps=len(writers) > 1)
+                for kind, own in nets.items()
             ]
-            for writer, block in zip(writers, blocks, strict=True):
-                writer.write(start, np.ascontiguousarray(block.cpu().numpy()).view(np.uint8))
+            for writer, blocks in zip(writers, zip(*seen, strict=True), strict=True):
+                write_rows(writer, start, blocks)
             progress.advance(len(rows))
+
+
+def write_rows(writer: RowWriter, start: int, blocks: Sequence[npt.NDArray[Any]]) -> None:
+    """Views (n, ...) of the rows from ``start`` on, side by side."""
+    flat = np.stack(blocks, 1).reshape(len(blocks[0]), -1)
+    writer.write(start, flat.view(np.uint8))
 
 
 class Scaling(nn.Module):

@@ -6,6 +6,8 @@ minute for some 6,000 images of 160 pixels on two cores. Every process of a grou
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -15,12 +17,14 @@ from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches, Views
 from unissl.data import Dataset
 from unissl.distil import Student, soft_labels, train_student
+from unissl.distil.pictures import MoreMaps, Pictures, pictures
 from unissl.distil.student import LABELLED_SHARE, taken, trainable_stages
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import from_first, one_per_machine_first
 from unissl.evaluate.predict import Predictions, predict_rows
-from unissl.features import BATCH, BehindFront, Front, Maps, Scaling, backbone, normalisation
+from unissl.features import BATCH, BehindFront, Front, Maps, Scaling, Vectors, backbone, normalisation
 from unissl.material import extracted
 from unissl.methods.registry import get_method
+from unissl.nets.half import multiplying_in_half
 from unissl.run_config import RunConfig
 from unissl.train.budget import seconds_per_call
 from unissl.train.checkpoint import TrainState
@@ -52,15 +56,32 @@ def train_further(
     images = dataset.train.images
     made = extracted(config, images, config.augment.copies, device)
     assert made.maps is not None
+    more = further_pictures(config, dataset, device)
     rows = np.concatenate([split.labelled, split.unlabelled])
-    scaling = Scaling.of(made.vectors)
-    vectors: Tensor = scaling(torch.from_numpy(np.ascontiguousarray(made.vectors[rows, 0])))
+    clean = made.vectors[:, 0]
+    plain: Vectors = clean if more.mirrored is None else (clean + more.mirrored) * np.float32(0.5)
+    shown = [scaled(picture, rows, Scaling.of(picture[:, None])) for picture in (plain, *more.others)]
     learnt = features(state, batches.views, rows, batches.config.evaluation)
-    soft = soft_labels(vectors, learnt, split.labels, split.num_classes, config.distil.neighbours)
+    soft = soft_labels(shown, learnt, split.labels, split.num_classes, config.distil.neighbours)
+    scaling = Scaling.of(made.vectors)
     front = Front(backbone(config.net.name, images.shape[3]), scaling).to(device)
-    labelled = len(split.labelled)
-    student = train_student(config.distil, front, made.maps, vectors, rows, labelled, soft, config.seed)
+    maps = made.maps if more.mirror_maps is None else MoreMaps(made.maps, more.mirror_maps)
+    vectors, labelled = scaled(clean, rows, scaling), len(split.labelled)
+    student = train_student(config.distil, front, maps, vectors, rows, labelled, soft, config.seed)
     return student, made.maps
+
+
+def further_pictures(config: RunConfig, dataset: Dataset, device: torch.device) -> Pictures:
+    """What the backbone makes of the pictures that only this part of a run looks at."""
+    wanted = config.distil.pictures
+    return one_per_machine_first(
+        lambda: pictures(dataset.train, config.net.name, config.augment, device, from_files=wanted)
+    )
+
+
+def scaled(vectors: Vectors, rows: Rows, scaling: Scaling) -> Tensor:
+    made: Tensor = scaling(torch.from_numpy(np.ascontiguousarray(vectors[rows])))
+    return made
 
 
 def features(state: TrainState, views: Views, rows: Rows, batch: int) -> Tensor:
@@ -91,7 +112,8 @@ def seconds_per_epoch(config: RunConfig, maps: Maps, unlabelled: int, channels: 
     def step(_: int) -> None:
         torch.autograd.backward(stages(taken(maps, rows, np.zeros_like(rows), device)).mean())
 
-    return unlabelled / config.distil.batch * seconds_per_call(step)
+    with multiplying_in_half(stages):
+        return unlabelled / config.distil.batch * seconds_per_call(step)
 
 
 def settle_further(
@@ -102,6 +124,9 @@ def settle_further(
     images = dataset.train.images
     if not trains_further(config, len(images), split):
         return config, 0.0
+    began = time.monotonic()
+    further_pictures(config, dataset, device)  # now, so that its time is known
+    left -= time.monotonic() - began
     maps = extracted(config, images, config.augment.copies, device).maps
     assert maps is not None
     per_epoch = seconds_per_epoch(config, maps, len(split.unlabelled), images.shape[3], device)

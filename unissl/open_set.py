@@ -82,6 +82,7 @@ def _appended(table: ImageTable, images: npt.NDArray[np.uint8]) -> ImageTable:
         labels=np.concatenate([table.labels, np.full(len(fitted), OUTSIDE)]),
         files=None if table.files is None else (*table.files, *[""] * len(fitted)),
         content=None,
+        originals=None,
     )
 
 

@@ -9,7 +9,7 @@ Sizes used everywhere: B labelled batch, U unlabelled batch, C classes, D featur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -33,7 +33,8 @@ class ImageTable:
     ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,)
     with -1 for unknown and -2 for none of the classes. ``skipped`` lists ``(file, reason)`` of images that could not
     be read, and ``files`` the origin of each row where there is one. ``content`` is a hash of the images where their
-    source has made one.
+    source has made one. ``originals`` gives the image files once more, as paths or bytes in the order of
+    the rows, where they show more than ``images``.
     """
 
     images: npt.NDArray[np.uint8]
@@ -42,6 +43,7 @@ class ImageTable:
     files: tuple[str, ...] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     content: str | None = None
+    originals: Callable[[], Iterator[str | bytes]] | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:

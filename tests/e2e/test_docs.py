@@ -126,7 +126,7 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
     for place in ("unissl.runs.run", "unissl.runs.resume", "unissl.open_set.load_data"):
         monkeypatch.setattr(place, reached)
     monkeypatch.setattr("unissl.cli.machine.prepare_process", lambda: None)
-    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels: 1e-3)
+    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels, passes: 1e-3)
     make_labelled_photos(here)
     (here / "settings.toml").write_text(named_block(ROOT / "README.md", "settings.toml"), encoding="utf-8")
     with pytest.raises(Reached):
@@ -298,7 +298,7 @@ def test_the_settings_and_recipes_of_the_page_exist() -> None:
 @needs_weights
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_python_of_the_api_page_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels: 60.0)
+    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels, passes: 60.0)
     make_labelled_photos(here)
     carry_out(ROOT / "docs" / "api.md")
     assert (here / "digits.onnx.json").exists()

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from unissl.ops import neighbours
-from unissl.ops.neighbours import nearest, smoothed, walk
+from unissl.ops.neighbours import agreement, nearest, smoothed, walk
 
 
 def some_vectors(n: int = 23, width: int = 5) -> torch.Tensor:
     return torch.randn(n, width, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
 
 
-def slow_matrix(x: np.ndarray, k: int) -> np.ndarray:
+def slow_matrix(x: np.ndarray, k: int, answers: np.ndarray | None = None) -> np.ndarray:
     """D^-1/2 (S + S') D^-1/2, one entry at a time."""
     n = len(x)
     cosine = [[float(x[i] @ x[j] / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))) for j in range(n)] for i in range(n)]
@@ -22,7 +22,8 @@ def slow_matrix(x: np.ndarray, k: int) -> np.ndarray:
     for i in range(n):
         others = sorted((j for j in range(n) if j != i), key=lambda j: -cosine[i][j])
         for j in others[:k]:
-            s[i, j] = max(cosine[i][j], 0.0) ** 3
+            agreed = 1.0 if answers is None else float(sum(np.sqrt(answers[i][c] * answers[j][c]) for c in range(4)))
+            s[i, j] = max(cosine[i][j], 0.0) ** 3 * agreed
     w = s + s.T
     d = w.sum(1)
     return np.array([[w[i, j] / np.sqrt(d[i] * d[j]) if w[i, j] else 0.0 for j in range(n)] for i in range(n)])
@@ -34,6 +35,16 @@ def test_graph(k: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "BLOCK", block)
     x = some_vectors()
     np.testing.assert_allclose(walk(*nearest(x, k)).toarray(), slow_matrix(x.numpy(), k), atol=1e-12)
+
+
+def test_graph_of_rows_that_agree() -> None:
+    x, answers = some_vectors(), np.random.default_rng(2).dirichlet(np.ones(4), 23)
+    answers[3], answers[4] = np.eye(4)[0], np.eye(4)[1]  # of two opinions
+    places, cosines = nearest(x, 10)
+    agreed = agreement(answers, places)
+    assert agreed.shape == (23, 10) and agreed.max() <= 1 + 1e-12
+    expected = slow_matrix(x.numpy(), 10, answers)
+    np.testing.assert_allclose(walk(places, cosines, agreed).toarray(), expected, atol=1e-12)
 
 
 def test_smoothing_step_by_step() -> None:

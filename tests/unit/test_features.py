@@ -15,6 +15,7 @@ from unissl.data.cache import cache_folder
 from unissl.errors import UserError
 from unissl.features import BATCH, LENGTH, Front, Scaling, backbone, backbone_vectors
 from unissl.nets import build
+from unissl.nets.half import cpu_computes_in_half
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 
 LITE0 = "efficientnet-lite0"
@@ -47,7 +48,7 @@ def runs_of_backbone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @needs_weights
 @pytest.mark.parametrize("channels", [1, 3])
-def test_vectors_against_a_direct_loop(channels: int) -> None:
+def test_vectors_against_a_direct_loop(channels: int, in_float32: None) -> None:
     """One image at a time through the network with its BatchNorms in place, over the end of a batch."""
     images = pictures(BATCH + 2, channels)
     vectors = backbone_vectors(images, LITE0, AUGMENT, 2, CPU)
@@ -60,6 +61,18 @@ def test_vectors_against_a_direct_loop(channels: int) -> None:
             with torch.no_grad():
                 feat = net(normalise(made, (MEAN,) * channels, (STD,) * channels)).feat[0]
             np.testing.assert_allclose(vectors[row, place], feat.numpy(), rtol=1e-3, atol=1e-4)
+
+
+@needs_weights
+@pytest.mark.skipif(not cpu_computes_in_half(), reason="needs a CPU that computes in bfloat16")
+def test_copies_are_nearly_exact_and_clean_vectors_are_exact(request: pytest.FixtureRequest) -> None:
+    """What was made in bfloat16 is not taken for what was not."""
+    images = pictures(BATCH + 2)
+    half = backbone_vectors(images, LITE0, AUGMENT, 1, CPU)
+    request.getfixturevalue("in_float32")
+    exact = backbone_vectors(images, LITE0, AUGMENT, 1, CPU)
+    assert np.array_equal(half[:, 0], exact[:, 0])
+    assert 0 < np.linalg.norm(half[:, 1] - exact[:, 1]) / np.linalg.norm(exact[:, 1]) < 0.1
 
 
 @needs_weights

@@ -51,7 +51,7 @@ def further(method: str = "sage", **groups: Any) -> RunConfig:
 
 
 @needs_weights
-def test_maps_are_those_that_enter_the_last_stages() -> None:
+def test_maps_are_those_that_enter_the_last_stages(in_float32: None) -> None:
     """And vectors beside maps are those without."""
     config, images = further(), photos().train.images
     made = extract(images, "efficientnet-lite0", config.augment, 1, CPU, maps=True)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from unissl.cores import cores
-from unissl.data.fit import COVER, Fit
+from unissl.data.fit import COVER, Fits
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes
@@ -53,8 +53,8 @@ class Unreadable(Exception):
     """Why an image cannot be used, in a few words."""
 
 
-def decode(source: Encoded, size: int, channels: int, fit: Fit = COVER) -> Pixels:
-    """The image as (size, size, channels); 1 channel is its luminance, 3 are RGB."""
+def decode(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Pixels:
+    """The image as (size, size, channels), or wider where ``fit`` is; 1 channel is its luminance, 3 are RGB."""
     try:
         with _open(source) as image:
             if fit.coarse and min(image.size) >= 2 * MARGIN * size:
@@ -66,7 +66,7 @@ def decode(source: Encoded, size: int, channels: int, fit: Fit = COVER) -> Pixel
                 square = fit(flat.convert("L" if grey else "RGB"), size)
             if transform is not None:
                 square = ImageCms.applyTransform(square, transform) or square
-            return np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, size, channels)
+            return np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
     except Unreadable:
         raise
     except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
@@ -106,7 +106,7 @@ def scale_arrays(images: Pixels, size: int | None) -> Pixels:
 
 
 def decode_stream(
-    items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Fit = COVER
+    items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Fits = COVER
 ) -> Iterator[tuple[int, Pixels | Unreadable]]:
     """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
 
@@ -142,7 +142,7 @@ def read_images(
     return images[: len(kept)], kept, skipped
 
 
-def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fit) -> Pixels | Unreadable:
+def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fits) -> Pixels | Unreadable:
     try:
         return decode(source, size, channels, fit)
     except Unreadable as reason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,12 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     listed = tuple(sorted((writable(name), reason) for name, reason in skipped))
     kept = layout.subset(np.asarray(entry.arrays["rows"]))
     files = tuple(writable(file) for file in kept.files)
-    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, files, listed, entry.hashes["images"])
+
+    def originals() -> Iterator[str]:
+        return (os.path.join(root, file) for file in kept.files)
+
+    content = entry.hashes["images"]
+    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, files, listed, content, originals)
 
 
 def writable(name: str) -> str:

@@ -7,7 +7,7 @@ their names stand in the schema's metadata under ``huggingface``, as info.featur
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def load_parquet(config: DataConfig) -> Dataset:
             f"{config.root} holds test files only; add train*.parquet or name the training file with --root."
         )
     entry = _entry(_Part(parts.train, config.holdout), config.size)
-    train = _table(entry)
+    train = replace(_table(entry), originals=lambda: _originals(parts.train, config.holdout, entry))
     test_part = None
     if config.holdout:
         test_part = _Part(parts.train, config.holdout, train.class_names)
@@ -128,6 +128,13 @@ def _table(entry: Entry) -> ImageTable:
     labels = np.asarray(entry.arrays["labels"])[np.asarray(entry.arrays["rows"])]
     names = tuple(entry.meta["class_names"])
     return ImageTable(entry.arrays["images"], labels, names, skipped=skipped, content=entry.hashes["images"])
+
+
+def _originals(files: tuple[Path, ...], holdout: int | None, entry: Entry) -> Iterator[bytes]:
+    """The bytes of the images of an entry that was made of these files."""
+    columns = [_Columns.of(path) for path in files]
+    rows = _Part(files, holdout).rows(np.concatenate([column.labels() for column in columns]))
+    return (image for _, image in _chosen(columns, rows[np.asarray(entry.arrays["rows"])]))
 
 
 def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from unissl.data.cache import save_array
 from unissl.data.decode import Encoded, Unreadable, decode_stream, scale_arrays
 from unissl.data.decoded import COLOUR, DecodedRows
-from unissl.data.fit import COVER, Fit
+from unissl.data.fit import COVER, Fits
 from unissl.data.moments import channel_moments
 from unissl.data.progress import Progress
 from unissl.data.row_writer import RowWriter
@@ -59,7 +59,7 @@ def store_encoded(
     channels: int | None,
     is_needed: Callable[[int], bool],
     name: Callable[[int], str],
-    fit: Fit = COVER,
+    fit: Fits = COVER,
 ) -> dict[str, Any]:
     """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read.
 

@@ -1,7 +1,7 @@
 """After training on the vectors of a frozen backbone: its last stages learn what the whole pool agrees on.
 
-:mod:`unissl.distil.teacher` makes soft labels for the pool, :mod:`unissl.distil.student` trains the last stages on
-them.
+:mod:`unissl.distil.pictures` shows more of every photo, :mod:`unissl.distil.teacher` makes soft labels for the pool,
+:mod:`unissl.distil.student` trains the last stages on them.
 """
 
 from unissl.distil.settings import DistilConfig

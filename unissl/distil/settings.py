@@ -7,7 +7,7 @@ from pydantic import Field
 from unissl.config import Settings
 
 MOST_MAPS = 20_000
-"""Images whose maps are kept: 70 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
+"""Images whose maps are kept: 90 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
 
 
 class DistilConfig(Settings):
@@ -21,6 +21,8 @@ class DistilConfig(Settings):
     """Unlabelled images in a step; a quarter as many labelled ones come with them."""
     neighbours: int = Field(default=10, ge=1)
     """Nearest images in the pool over which answers are smoothed."""
+    pictures: bool = True
+    """Soft labels are also made from a zoom into each photo and from the whole of it, where its file is at hand."""
 
     def keeps_maps(self, images: int) -> bool:
         """Whether the maps that enter the last stages are kept for so many images."""

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from unissl.data.progress import Progress
+from unissl.distil.pictures import MoreMaps
 from unissl.distil.settings import DistilConfig
 from unissl.features import Front, Maps, last_stages
 from unissl.nets import Network
+from unissl.nets.half import multiplying_in_half
 from unissl.nets.linear_net import LinearNet
 from unissl.ops import soft_regression
 from unissl.ops.losses import cross_entropy
@@ -59,7 +61,14 @@ class Student:
 
 
 def train_student(
-    config: DistilConfig, front: Front, maps: Maps, vectors: Tensor, rows: Rows, labelled: int, soft: Tensor, seed: int
+    config: DistilConfig,
+    front: Front,
+    maps: Maps | MoreMaps,
+    vectors: Tensor,
+    rows: Rows,
+    labelled: int,
+    soft: Tensor,
+    seed: int,
 ) -> Student:
     """Train a copy of ``front`` on ``rows`` of ``maps``, the first ``labelled`` of which are the labelled images.
 
@@ -83,7 +92,7 @@ def train_student(
     unlabelled, steps = len(rows) - labelled, steps_of(config, len(rows) - labelled)
     order = torch.cat([torch.randperm(unlabelled, generator=draws) for _ in range(math.ceil(config.epochs) + 1)])
     with_labels = max(1, config.batch // LABELLED_SHARE)
-    with Progress("training the last stages", steps * config.batch) as progress:
+    with multiplying_in_half(stages), Progress("training the last stages", steps * config.batch) as progress:
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = config.lr * rate(step, steps)
@@ -120,7 +129,7 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def taken(maps: Maps, rows: Rows, which: Rows, device: torch.device) -> Tensor:
+def taken(maps: Maps | MoreMaps, rows: Rows, which: Rows, device: torch.device) -> Tensor:
     """Maps (n, c, h, w) of the given views of rows, stored channels last."""
     chosen = torch.from_numpy(np.ascontiguousarray(maps[rows, which]))
     return chosen.to(device, torch.get_default_dtype()).permute(0, 3, 1, 2)

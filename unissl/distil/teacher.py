@@ -1,13 +1,15 @@
 """Soft labels for every image that a run trains on, from what it has learnt and from who looks like whom.
 
-1. A vector of each image: that of the frozen backbone and, to a smaller part, the feature that the method has learnt on
-   top of it. The first is what logistic regression on labels makes the most of, the second is worth more where labels
-   say little.
-2. Logistic regression on the given labels answers for all images; given labels stay as they are.
-3. The answers are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`).
+1. Logistic regression on the given labels answers for all images, from the vectors that the frozen backbone makes of
+   their pictures. Where labels say little, it is also given the feature that the method has learnt; where they say
+   enough, it knows better without.
+2. The answers are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by vectors and learnt feature.
+   Given labels stay as they are.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +20,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from unissl.features import LENGTH
-from unissl.ops.neighbours import nearest, smoothed, walk
+from unissl.ops.nearest_mean import left_out_accuracy
+from unissl.ops.neighbours import agreement, nearest, smoothed, walk
 
 LEARNT_SHARE = 0.25
 """Share of the method's own feature in the squared length of a vector."""
+ENOUGH = 0.6
+"""Labels say enough where the nearest class mean is right about so many of them, each left out in turn."""
 TRUST = 2.0
 """Power that the answers of logistic regression are raised to: with few labels it is right more often than it says."""
 SHARPENED = 1.5
@@ -32,24 +37,36 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 
-def soft_labels(vectors: Tensor, learnt: Tensor, labels: Rows, num_classes: int, neighbours: int) -> Tensor:
+def soft_labels(pictures: Sequence[Tensor], learnt: Tensor, labels: Rows, num_classes: int, neighbours: int) -> Tensor:
     """Probabilities (n, C) for n images, of which the first ``len(labels)`` are the labelled ones.
 
-    ``vectors`` (n, D) are those of the backbone, ``learnt`` (n, d) the features of the method.
+    ``pictures`` are vectors (n, D) of the backbone, one table for each picture of an image, and ``learnt`` (n, d) the
+    features of the method.
     """
-    joint = together(vectors, learnt)
+    seen = together(pictures)
+    joint = together(pictures, learnt)
     given = np.eye(num_classes)[labels]
-    answers = power(regressed(joint, labels, num_classes), TRUST)
+    answers = power(regressed(seen if labels_suffice(seen, labels) else joint, labels, num_classes), TRUST)
+    places, cosines = nearest(joint, neighbours)
+    steps = walk(places, cosines, agreement(answers, places))
     answers[: len(labels)] = given
-    agreed = power(smoothed(answers, walk(*nearest(joint, neighbours))), SHARPENED)
+    agreed = power(smoothed(answers, steps), SHARPENED)
     agreed[: len(labels)] = given
     return torch.from_numpy(agreed).float()
 
 
-def together(vectors: Tensor, learnt: Tensor) -> Tensor:
-    """Both side by side, in their shares, scaled to the length of vectors elsewhere."""
-    parts = [normalize(vectors, dim=1) * (1 - LEARNT_SHARE) ** 0.5, normalize(learnt, dim=1) * LEARNT_SHARE**0.5]
+def together(pictures: Sequence[Tensor], learnt: Tensor | None = None) -> Tensor:
+    """Side by side in their shares, pictures in equal ones, scaled to the length of vectors elsewhere."""
+    share = 0.0 if learnt is None else LEARNT_SHARE
+    parts = [normalize(picture, dim=1) * ((1 - share) / len(pictures)) ** 0.5 for picture in pictures]
+    parts += [] if learnt is None else [normalize(learnt, dim=1) * share**0.5]
     return torch.cat(parts, 1) * LENGTH
+
+
+def labels_suffice(seen: Tensor, labels: Rows) -> bool:
+    """Whether labelled images, each left out in turn, are mostly told by the others."""
+    accuracy = left_out_accuracy(seen[: len(labels)], labels)
+    return accuracy is not None and accuracy >= ENOUGH
 
 
 def regressed(x: Tensor, labels: Rows, num_classes: int) -> Floats:

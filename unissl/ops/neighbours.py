@@ -1,7 +1,8 @@
 """Answers smoothed over the nearest neighbours of a pool: what looks alike should be called alike.
 
-With unit rows x_i and their k nearest neighbours by cosine, s_ij = max(x_i . x_j, 0)^3 for j among those of i and 0
-elsewhere, W = S + S', D the row sums of W:
+With unit rows x_i and their k nearest neighbours by cosine, s_ij = max(x_i . x_j, 0)^3 b_ij for j among those of i and
+0 elsewhere, b_ij = sum_c sqrt(p_ic p_jc) how far the answers p for the two agree (Bhattacharyya's coefficient),
+W = S + S', D the row sums of W:
 
     F_0 = Y,    F_{t+1} = a D^-1/2 W D^-1/2 F_t + (1 - a) Y
 
@@ -38,10 +39,17 @@ def nearest(vectors: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.cat(places), torch.cat(cosines)
 
 
-def walk(places: Tensor, cosines: Tensor) -> sparse.csr_array:
-    """D^-1/2 W D^-1/2 of the graph that joins every row with its neighbours."""
+def agreement(answers: Floats, places: Tensor) -> Floats:
+    """b (n, k) of the answers (n, C) for every row and for each of its neighbours: 1 where they are the same."""
+    roots, near = np.sqrt(answers), places.numpy()
+    return np.stack([(roots * roots[near[:, place]]).sum(1) for place in range(near.shape[1])], 1)
+
+
+def walk(places: Tensor, cosines: Tensor, agreed: Floats | None = None) -> sparse.csr_array:
+    """D^-1/2 W D^-1/2 of the graph that joins every row with its neighbours; without ``agreed`` b is 1."""
     n, k = places.shape
     weights = cosines.clamp(min=0).double().numpy() ** POWER
+    weights = weights if agreed is None else weights * agreed
     one_way = sparse.csr_array((weights.ravel(), (np.repeat(np.arange(n), k), places.numpy().ravel())), shape=(n, n))
     both_ways = one_way + one_way.T
     scale = 1 / np.sqrt(np.maximum(both_ways.sum(axis=1), 1e-12))  # a row without neighbours keeps its answer

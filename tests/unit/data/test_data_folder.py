@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from unissl.data import DataConfig, Dataset, list_images, load, store
+from unissl.data.decode import decode
 from unissl.errors import UserError
 
 
@@ -264,6 +265,19 @@ def test_holdout_takes_labelled_images_only(tmp_path: Path) -> None:
     assert dataset.test.files == tuple(f"{'cat' if i < 6 else 'dog'}/{i % 6}.png" for i in expected)
     with pytest.raises(UserError, match="leaves no labelled image of class"):
         folder(tmp_path, holdout=11)
+
+
+@pytest.mark.parametrize("holdout", [None, 1])
+def test_originals_are_the_files_of_the_rows(holdout: int | None, pets: Path) -> None:
+    """Under whatever name, without what cannot be read or is held out."""
+    (pets / "unlabeled" / "broken.png").write_bytes(b"no image")
+    put(pets / "dog" / "another.png", 35)
+    put(pets / "unlabeled" / os.fsdecode(b"caf\xe9.png"), 60)
+    train = folder(pets, holdout=holdout, size=16).train
+    assert train.originals is not None and len(train) == 7 - (holdout or 0)
+    for _ in range(2):
+        again = np.stack([decode(original, 16, 3) for original in train.originals()])
+        assert np.array_equal(again, train.images)
 
 
 def test_folders_one_cannot_learn_from(tmp_path: Path) -> None:

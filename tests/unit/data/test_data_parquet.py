@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from unissl.data import DataConfig, Dataset, load, store
+from unissl.data.decode import decode
 from unissl.data.parquet import _Columns
 from unissl.errors import UserError
 
@@ -123,6 +124,19 @@ def test_unreadable_labelled_image_stops(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [png(1), b"junk"], [0, 1])
     with pytest.raises(UserError, match=r"a\.parquet row 1 cannot be read"):
         parquet(path)
+
+
+@pytest.mark.parametrize("holdout", [None, 3])
+def test_originals_are_the_files_of_the_rows(holdout: int | None, tmp_path: Path) -> None:
+    """In their order and from all files, without what cannot be read or is held out."""
+    for number in (0, 1):
+        images = [png(60 * number + 5 * row, (6, 4)) for row in range(8)]
+        write(tmp_path / f"train-{number}.parquet", [*images[:6], b"no image", images[7]], [0, 1, 2, 0, 1, 2, None, 1])
+    train = parquet(tmp_path, size=4, holdout=holdout).train
+    assert train.originals is not None and len(train) == 14 - (holdout or 0)
+    again = [decode(original, 4, 3) for original in train.originals()]
+    assert np.array_equal(np.stack(again), train.images)
+    assert np.array_equal(np.stack([decode(original, 4, 3) for original in train.originals()]), train.images)
 
 
 def test_holdout_is_disjoint_fixed_and_labelled(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
@@ -20,14 +21,14 @@ def two_groups() -> tuple[torch.Tensor, np.ndarray]:
 
 def test_neighbours_correct_what_regression_alone_gets_wrong() -> None:
     x, truth = two_groups()
-    alone = regressed(together(x, x), truth[:2], 2).argmax(1)
-    soft = soft_labels(x, x, truth[:2], 2, neighbours=10).argmax(1).numpy()
+    alone = regressed(together([x], x), truth[:2], 2).argmax(1)
+    soft = soft_labels([x], x, truth[:2], 2, neighbours=10).argmax(1).numpy()
     assert (alone != truth).sum() >= 3 and (soft == truth).all()
 
 
 def test_given_labels_stay_and_rows_are_probabilities() -> None:
     x, _ = two_groups()
-    soft = soft_labels(x, x, np.array([1, 0]), 3, neighbours=5)
+    soft = soft_labels([x], x, np.array([1, 0]), 3, neighbours=5)
     assert soft[0].tolist() == [0, 1, 0] and soft[1].tolist() == [1, 0, 0]
     assert torch.allclose(soft.sum(1), torch.ones(len(x))) and (soft[:, 2] == 0).all()
 
@@ -35,9 +36,27 @@ def test_given_labels_stay_and_rows_are_probabilities() -> None:
 def test_vectors_side_by_side_have_their_shares_whatever_their_lengths() -> None:
     rng = torch.Generator().manual_seed(0)
     vectors, learnt = torch.randn(6, 9, generator=rng) * 7, torch.randn(6, 4, generator=rng) * 0.01
-    joint = together(vectors, learnt)
+    joint = together([vectors, 3 * vectors], learnt)
     assert torch.allclose(joint.norm(dim=1), torch.full((6,), LENGTH))
-    assert torch.allclose(joint[:, 9:].square().sum(1), torch.full((6,), LENGTH**2 * LEARNT_SHARE))
+    assert torch.allclose(joint[:, 18:].square().sum(1), torch.full((6,), LENGTH**2 * LEARNT_SHARE))
+    assert torch.allclose(joint[:, :9], joint[:, 9:18])
+    alone = together([vectors, learnt])
+    assert torch.allclose(alone[:, 9:].square().sum(1), torch.full((6,), LENGTH**2 / 2))
+
+
+def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clear groups: regression is on the pictures alone. The same with labels at random: on both."""
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.9, 0.2], [0.2, 0.9]])
+    asked: list[int] = []
+
+    def spied(given: torch.Tensor, labels: np.ndarray, num_classes: int) -> np.ndarray:
+        asked.append(given.shape[1])
+        return regressed(given, labels, num_classes)
+
+    monkeypatch.setattr("unissl.distil.teacher.regressed", spied)
+    for labels in (np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([0, 1])):
+        soft_labels([x, x], torch.randn(6, 3), labels, 2, neighbours=2)
+    assert asked == [4, 7, 7]  # of single labels nobody knows what they are worth
 
 
 def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:

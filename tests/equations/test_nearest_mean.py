@@ -1,0 +1,46 @@
+"""The nearest class mean with each row left out in turn (``ops.nearest_mean``) against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from unissl.ops.nearest_mean import left_out_accuracy
+
+
+def slowly(x: np.ndarray, labels: np.ndarray) -> float:
+    """Rows whose class has no other are not asked about, but stand for their class when others are."""
+    unit = [row / np.linalg.norm(row) for row in x]
+    right, asked = 0, 0
+    for i in range(len(x)):
+        best, where = -np.inf, None
+        if sum(label == labels[i] for label in labels) == 1:
+            continue
+        for c in sorted(set(labels.tolist())):
+            mean = np.mean([unit[j] for j in range(len(x)) if j != i and labels[j] == c], axis=0)
+            close = float(unit[i] @ mean / np.linalg.norm(mean))
+            if close > best:
+                best, where = close, c
+        right, asked = right + int(where == labels[i]), asked + 1
+    return right / asked
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_loops(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.array([7, 0, 0, 3, 3, 3, 0, 3, 5, 5, 0, 5])  # a single 7; no 1, 2, 4 or 6
+    x = rng.normal(size=(12, 4)) + 0.7 * rng.normal(size=(8, 4))[labels]
+    expected = slowly(x, labels)
+    assert 0 < expected < 1
+    assert left_out_accuracy(torch.from_numpy(x), labels) == pytest.approx(expected)
+
+
+def test_a_row_does_not_vouch_for_itself() -> None:
+    """Opposite rows of one class: each is alone without the other, though the nearest mean with itself is its own."""
+    x = torch.tensor([[1.0, -0.1], [-1.0, -0.1], [0.0, 1.0], [0.1, 1.0]])
+    assert left_out_accuracy(x, np.array([0, 0, 1, 1])) == 0.5
+
+
+def test_single_labels_say_nothing() -> None:
+    assert left_out_accuracy(torch.eye(3), np.array([0, 1, 2])) is None

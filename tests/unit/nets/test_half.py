@@ -1,0 +1,68 @@
+"""Networks in bfloat16: only where a CPU computes in it, near the exact one, which is left as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unissl.nets import build
+from unissl.nets.base import Network
+from unissl.nets.efficientnet_lite import EfficientNetLite
+from unissl.nets.half import cpu_computes_in_half, in_half, multiplying_in_half
+
+
+@pytest.fixture
+def lite() -> Network:
+    torch.manual_seed(0)
+    return build("efficientnet-lite0", 3, 3).eval()
+
+
+def test_the_copy_is_near_and_the_original_untouched(lite: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: True)
+    half = in_half(lite)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in lite.parameters()} == {torch.float32}
+    x = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        exact, near = lite(x).feat, half(x.to(torch.bfloat16)).feat.float()
+    assert 0 < (near - exact).norm() / exact.norm() < 0.1
+
+
+def test_others_stay_as_they_are(lite: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(lite, EfficientNetLite)
+    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: False)
+    assert in_half(lite) is lite
+    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: True)
+    double, other = build("efficientnet-lite0", 3, 3).double(), build("wrn-10-1", 3, 3)
+    assert in_half(double) is double and in_half(other) is other
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_products_in_half_leave_weights_and_layers_as_they_are(
+    half: bool, lite: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients are near the exact ones, in float32, and behind it the layers are exact again."""
+    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: half)
+    stages = lite.stages["stage6"]
+    x = torch.randn(4, 112, 6, 6, generator=torch.Generator().manual_seed(1)).to(memory_format=torch.channels_last)
+
+    def gradients() -> list[torch.Tensor]:
+        return list(torch.autograd.grad(stages(x).square().mean(), list(stages.parameters())))
+
+    exact = gradients()
+    with multiplying_in_half(stages):
+        inside = gradients()
+    error = max(float((one - two).norm() / one.norm()) for one, two in zip(exact, inside, strict=True))
+    assert (0 < error < 0.1) if half else error == 0
+    assert {gradient.dtype for gradient in inside} == {torch.float32}
+    assert all(torch.equal(one, two) for one, two in zip(exact, gradients(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("able", "expected"), [({"avx512_bf16": True}, True), ({"avx512_bf16": False, "avx2": True}, False), ({}, False)]
+)
+def test_only_instructions_of_its_own_count(
+    able: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able)
+    assert cpu_computes_in_half() is expected
