@@ -18,7 +18,6 @@ from unissl.config import Tree, merge
 from unissl.cores import cores
 from unissl.data import DataConfig
 from unissl.data.glance import Glance, glance
-from unissl.distil.pictures import SMALLER
 from unissl.distil.settings import MOST_MAPS
 from unissl.features import BATCH, backbone, look
 from unissl.methods.registry import get_method
@@ -34,8 +33,8 @@ TINY = 64
 """Images with a shorter side below this gain nothing from being blown up beyond ``TINY_SIZE`` (docs/results.md)."""
 TINY_SIZE = 160
 COPIES = 2
-FURTHER_PASSES = 1 + 2 * SMALLER**2
-"""For the last stages: the mirror image, and two smaller pictures."""
+FURTHER_PASSES = 2
+"""For the last stages: the zoom, and the whole photo."""
 FEATURE_SHARE = 0.4
 """Share of the time that making vectors may take in any case."""
 TRAINING_MINUTES = 3.0
@@ -141,7 +140,7 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
     return Advice("short", settings, (f"chose {net} at {size} px, {length}, {_cores()}: {why}",))
 
 
-def seconds_per_image(name: str, channels: int, passes: float) -> float:
+def seconds_per_image(name: str, channels: int, passes: int) -> float:
     """Time of a frozen network on this machine for one image of 128 x 128 pixels, and for as many ``passes`` more of it
     that need not be exact."""
     net = backbone(name, channels, pretrained=False)

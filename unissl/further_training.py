@@ -17,7 +17,7 @@ from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches, Views
 from unissl.data import Dataset
 from unissl.distil import Student, soft_labels, train_student
-from unissl.distil.pictures import MoreMaps, Pictures, pictures
+from unissl.distil.pictures import pictures
 from unissl.distil.student import LABELLED_SHARE, taken, trainable_stages
 from unissl.distributed.agreement import from_first, one_per_machine_first
 from unissl.evaluate.predict import Predictions, predict_rows
@@ -56,27 +56,25 @@ def train_further(
     images = dataset.train.images
     made = extracted(config, images, config.augment.copies, device)
     assert made.maps is not None
-    more = further_pictures(config, dataset, device)
     rows = np.concatenate([split.labelled, split.unlabelled])
-    clean = made.vectors[:, 0]
-    plain: Vectors = clean if more.mirrored is None else (clean + more.mirrored) * np.float32(0.5)
-    shown = [scaled(picture, rows, Scaling.of(picture[:, None])) for picture in (plain, *more.others)]
-    learnt = features(state, batches.views, rows, batches.config.evaluation)
-    soft = soft_labels(shown, learnt, split.labels, split.num_classes, config.distil.neighbours)
     scaling = Scaling.of(made.vectors)
+    vectors = scaled(made.vectors[:, 0], rows, scaling)
+    others = [
+        scaled(picture, rows, Scaling.of(picture[:, None])) for picture in further_pictures(config, dataset, device)
+    ]
+    learnt = features(state, batches.views, rows, batches.config.evaluation)
+    soft = soft_labels([vectors, *others], learnt, split.labels, split.num_classes, config.distil.neighbours)
     front = Front(backbone(config.net.name, images.shape[3]), scaling).to(device)
-    maps = made.maps if more.mirror_maps is None else MoreMaps(made.maps, more.mirror_maps)
-    vectors, labelled = scaled(clean, rows, scaling), len(split.labelled)
-    student = train_student(config.distil, front, maps, vectors, rows, labelled, soft, config.seed)
+    labelled = len(split.labelled)
+    student = train_student(config.distil, front, made.maps, vectors, rows, labelled, soft, config.seed)
     return student, made.maps
 
 
-def further_pictures(config: RunConfig, dataset: Dataset, device: torch.device) -> Pictures:
+def further_pictures(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[Vectors, ...]:
     """What the backbone makes of the pictures that only this part of a run looks at."""
-    wanted = config.distil.pictures
-    return one_per_machine_first(
-        lambda: pictures(dataset.train, config.net.name, config.augment, device, from_files=wanted)
-    )
+    if not config.distil.pictures:
+        return ()
+    return one_per_machine_first(lambda: pictures(dataset.train, config.net.name, device))
 
 
 def scaled(vectors: Vectors, rows: Rows, scaling: Scaling) -> Tensor:

@@ -7,7 +7,7 @@ from pydantic import Field
 from unissl.config import Settings
 
 MOST_MAPS = 20_000
-"""Images whose maps are kept: 90 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
+"""Images whose maps are kept: 70 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
 
 
 class DistilConfig(Settings):

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from unissl.data.progress import Progress
-from unissl.distil.pictures import MoreMaps
 from unissl.distil.settings import DistilConfig
 from unissl.features import Front, Maps, last_stages
 from unissl.nets import Network
@@ -63,7 +62,7 @@ class Student:
 def train_student(
     config: DistilConfig,
     front: Front,
-    maps: Maps | MoreMaps,
+    maps: Maps,
     vectors: Tensor,
     rows: Rows,
     labelled: int,
@@ -129,7 +128,7 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def taken(maps: Maps | MoreMaps, rows: Rows, which: Rows, device: torch.device) -> Tensor:
+def taken(maps: Maps, rows: Rows, which: Rows, device: torch.device) -> Tensor:
     """Maps (n, c, h, w) of the given views of rows, stored channels last."""
     chosen = torch.from_numpy(np.ascontiguousarray(maps[rows, which]))
     return chosen.to(device, torch.get_default_dtype()).permute(0, 3, 1, 2)
