@@ -7,6 +7,7 @@ on small images. Whatever the user says replaces what is chosen here.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,10 +33,12 @@ SIZES = (224, 192, 160, 128, 96)
 TINY = 64
 """Images with a shorter side below this gain nothing from being blown up beyond ``TINY_SIZE`` (docs/results.md)."""
 TINY_SIZE = 160
+"""Smaller images than this gain little from being blown up beyond it: nothing that is worth the time unless there is
+time to spare."""
 COPIES = 2
 FURTHER_PASSES = 2
 """For the last stages: the zoom, and the whole photo."""
-FEATURE_SHARE = 0.4
+FEATURE_SHARE = 0.45
 """Share of the time that making vectors may take in any case."""
 TRAINING_MINUTES = 3.0
 """What training, on vectors and then of the last stages, takes at most, about, on two cores; of a longer time, vectors
@@ -43,9 +46,16 @@ may take ``LEFT_SHARE`` of the rest. The share leaves room for a machine that be
 LEFT_SHARE = 0.6
 PHOTO_MINUTES = 4.5
 """Time that sizes are chosen for where no budget was given."""
-STEPS = 300
+STEPS = 250
 """On vectors, where no budget was given: hardly worse than the 450 of the recipe, and with an estimate by
 cross-validation there are five such trainings."""
+METHOD_MINUTES = 1.7
+"""What these, labels-only and the report take then, about, on two cores. What is left behind that and the vectors goes
+into the last stages."""
+EPOCH_SHARE = 0.24
+"""Time of one pass of the last stages over the pool, of that of making all vectors, about."""
+EPOCHS = (1.0, 3.0)
+"""Fewest and most such passes."""
 SCRATCH_MINUTES = 20.0
 
 
@@ -107,8 +117,11 @@ def for_photos(
     if minutes is None:
         settings["train"] = {"steps": STEPS}
     if per_image is not None:
-        size = _size(seen, 60 * feature_minutes(budget), per_image)
+        gains = TINY_SIZE if minutes is None else TINY
+        size = _size(seen, 60 * feature_minutes(budget), per_image, gains)
         settings["data"] = {"size": size}
+        if minutes is None and further:
+            settings["distil"] = {"epochs": _epochs(vector_seconds(seen, size, per_image))}
         reasons.append(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
@@ -162,11 +175,23 @@ def feature_minutes(budget: float) -> float:
     return max(FEATURE_SHARE * budget, LEFT_SHARE * (budget - TRAINING_MINUTES))
 
 
-def _size(seen: Glance, seconds: float, per_image: float) -> int:
-    """The largest size that is worth it and whose vectors are made in time; work grows with the area."""
-    worth_it = [size for size in SIZES if seen.side >= TINY or size <= TINY_SIZE]
-    in_time = (size for size in worth_it if seen.images * per_image * (size / 128) ** 2 <= seconds)
+def _size(seen: Glance, seconds: float, per_image: float, gains: int) -> int:
+    """The largest size whose vectors are made in time, and that is worth it: images with a shorter side below ``gains``
+    are not blown up beyond ``TINY_SIZE``. Work grows with the area."""
+    worth_it = [size for size in SIZES if seen.side >= gains or size <= TINY_SIZE]
+    in_time = (size for size in worth_it if vector_seconds(seen, size, per_image) <= seconds)
     return next(in_time, SIZES[-1])
+
+
+def vector_seconds(seen: Glance, size: int, per_image: float) -> float:
+    return seen.images * per_image * (size / 128) ** 2
+
+
+def _epochs(for_vectors: float) -> float:
+    """Passes of the last stages over the pool that end in time, in quarters."""
+    left = 60 * (PHOTO_MINUTES - METHOD_MINUTES) - for_vectors
+    fewest, most = EPOCHS
+    return min(most, max(fewest, math.floor(4 * left / (EPOCH_SHARE * for_vectors)) / 4))
 
 
 def _count(seen: Glance) -> str:

@@ -111,6 +111,9 @@ def test_known_data_sets_have_their_recipes() -> None:
     [
         (None, 1e-9, 300, 224),
         (None, 1e-9, 32, 160),
+        (None, 1e-9, 144, 160),
+        (60, 1e-9, 144, 224),
+        (60, 1e-9, 32, 160),
         (None, 1.0, 300, 96),
         (2.0, 0.0105, 300, 96),
         (60, 0.0105, 300, 224),
@@ -129,9 +132,23 @@ def test_the_largest_size_that_is_in_time_by_hand() -> None:
         assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["size"] == size
 
 
-@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.8), (4.5, 1.8), (15, 7.2)])
+@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.9), (4.5, 2.025), (15, 7.2)])
 def test_what_training_does_not_need_goes_into_vectors(budget: float, minutes: float) -> None:
     assert feature_minutes(budget) == pytest.approx(minutes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "epochs"),
+    [(60, 3.0), (100, 2.75), (110, 2.0), (120, 1.5), (700, 1.0)],  # (168 - 100) / 24 = 2.83, (168 - 110) / 26.4 = 2.2
+)
+def test_passes_of_the_last_stages_take_what_time_is_left(seconds: float, epochs: float) -> None:
+    """A folder whose vectors take so long at 160 pixels; the user's minutes are shared out later, by measurement."""
+    seen = replace(SEEN, side=40)
+    per_image = seconds / (seen.images * (160 / 128) ** 2)
+    chosen = for_photos(seen, None, per_image).settings
+    assert chosen["data"]["size"] == (160 if seconds <= 121.5 else 96) and chosen["distil"]["epochs"] == epochs
+    assert "distil" not in for_photos(seen, 4.5, per_image).settings
+    assert "distil" not in for_photos(seen, None, per_image, further=False).settings
 
 
 def test_more_time_buys_a_larger_network() -> None:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from test_material import CPU, FROZEN, carried_out, needs_weights, photos, settings, without_package
 
 from unissl import material
 from unissl.assembly import assemble
+from unissl.distil import soft_labels
 from unissl.distil.settings import MOST_MAPS
 from unissl.errors import UserError
 from unissl.estimators import SAGEClassifier
 from unissl.evaluate.inference import load_model
-from unissl.features import BehindFront, extract, last_stages
+from unissl.features import LENGTH, BehindFront, extract, last_stages
 from unissl.further_training import (
     FEWEST_EPOCHS,
     TEACHER_SECONDS,
     seconds_per_epoch,
     seconds_per_image,
     settle_further,
+    train_further,
     trains_further,
 )
 from unissl.nets.linear_net import LinearNet
@@ -108,6 +114,38 @@ def test_the_report_sees_the_vectors_of_the_student(tmp_path: Path, monkeypatch:
     whole = model.predict(dataset.train.images[seen.labelled])
     np.testing.assert_allclose(seen.said.probs, whole.probs, atol=2e-3)
     assert seen.features.shape == (8, 1280)
+
+
+@needs_weights
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
+    wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The middle square first, as the student will."""
+    config, dataset = further(distil={**FURTHER, "pictures": wanted}), photos()
+
+    def originals() -> Iterator[bytes]:
+        for image in dataset.train.images:
+            file = io.BytesIO()
+            Image.fromarray(np.pad(image, [(0, 0), (9, 0), (0, 0)])).save(file, "PNG")
+            yield file.getvalue()
+
+    with_files = replace(dataset, train=replace(dataset.train, originals=originals))
+    split = split_of(config, dataset)
+    shown: list[list[torch.Tensor]] = []
+
+    def spied(pictures: list[torch.Tensor], *given: Any) -> torch.Tensor:
+        shown.append(pictures)
+        return soft_labels(pictures, *given)
+
+    monkeypatch.setattr("unissl.further_training.soft_labels", spied)
+    for data in (with_files, dataset):
+        state, batches = assemble(config, data, split, CPU)
+        train_further(config, state, batches, data, split)
+    assert [len(pictures) for pictures in shown] == ([3, 1] if wanted else [1, 1])
+    assert torch.equal(shown[0][0], shown[1][0])
+    lengths = torch.stack([picture.norm(dim=1) for picture in shown[0]])
+    assert torch.allclose(lengths, torch.full_like(lengths, LENGTH))
 
 
 @needs_weights
