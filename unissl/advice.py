@@ -54,7 +54,7 @@ METHOD_MINUTES = 1.7
 into the last stages."""
 EPOCH_SHARE = 0.24
 """Time of one pass of the last stages over the pool, of that of making all vectors, about."""
-EPOCHS = (1.0, 3.0)
+EPOCHS = (1.0, 4.0)
 """Fewest and most such passes."""
 SCRATCH_MINUTES = 20.0
 

@@ -74,7 +74,7 @@ def photos(method: str) -> Tree:
             "batch": {"labelled": 64, "unlabelled": 448},
             "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema": 0.99},
             "train": {"steps": 450, "epochs": 10},
-            "distil": {"epochs": 3.0},
+            "distil": {"epochs": 4.0},
         },
     )
 
