@@ -120,12 +120,14 @@ def for_photos(
         gains = TINY_SIZE if minutes is None else TINY
         size = _size(seen, 60 * feature_minutes(budget), per_image, gains)
         settings["data"] = {"size": size}
-        if minutes is None and further:
-            settings["distil"] = {"epochs": _epochs(vector_seconds(seen, size, per_image))}
         reasons.append(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
         )
+        if minutes is None and further and seen.labels < seen.images <= MOST_MAPS:
+            epochs = _epochs(vector_seconds(seen, size, per_image))
+            settings["distil"] = {"epochs": epochs}
+            reasons.append(f"chose {epochs:g} passes over the pool for the last stages: what the time leaves")
     if not seen.colour:
         reasons.append("mirrored views are off: grey images are often signs, which a mirror turns into others")
     return Advice("photos", settings, tuple(reasons))

@@ -147,7 +147,10 @@ def test_passes_of_the_last_stages_take_what_time_is_left(seconds: float, epochs
     per_image = seconds / (seen.images * (160 / 128) ** 2)
     chosen = for_photos(seen, None, per_image).settings
     assert chosen["data"]["size"] == (160 if seconds <= 121.5 else 96) and chosen["distil"]["epochs"] == epochs
+    assert f"chose {epochs:g} passes" in "; ".join(for_photos(seen, None, per_image).reasons)
     assert "distil" not in for_photos(seen, 4.5, per_image).settings
+    for images in (seen.labels, MOST_MAPS + 1):
+        assert "distil" not in for_photos(replace(seen, images=images), None, per_image).settings
     assert "distil" not in for_photos(seen, None, per_image, further=False).settings
 
 
