@@ -81,21 +81,31 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
     name = str(net.get("name", BACKBONE))
     wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
     if method.takes_vectors() and wanted:
-        asked = _group(said, "distil").get("epochs") != 0
+        distil = _group(said, "distil")
+        asked = distil.get("epochs") != 0
         further = asked and method.predicts_plainly() and method.learns_from_pool(method.Config(name=chosen))
-        passes = COPIES + (FURTHER_PASSES if further and seen.images <= MOST_MAPS else 0)
+        pictured = further and distil.get("pictures") is not False and seen.labels < seen.images <= MOST_MAPS
+        passes = COPIES + (FURTHER_PASSES if pictured else 0)
         per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
-        return for_photos(seen, minutes, per_image, name, further=further)
+        chosen_epochs = "epochs" in distil
+        return for_photos(seen, minutes, per_image, name, further=further, chosen_epochs=chosen_epochs)
     return from_scratch(seen, said, method.takes_vectors())
 
 
 def for_photos(
-    seen: Glance, minutes: float | None, per_image: float | None, name: str = BACKBONE, *, further: bool = True
+    seen: Glance,
+    minutes: float | None,
+    per_image: float | None,
+    name: str = BACKBONE,
+    *,
+    further: bool = True,
+    chosen_epochs: bool = False,
 ) -> Advice:
     """The frozen network, at the largest size whose vectors are made in time.
 
     ``per_image`` is the time of all views of one image of 128 x 128 pixels; None where the user has said the size.
-    ``further`` says that the method allows for other last stages.
+    ``further`` says that the method allows for other last stages, ``chosen_epochs`` that the user has said how often
+    they see the pool.
     """
     budget = minutes or PHOTO_MINUTES
     reasons = [
@@ -124,7 +134,7 @@ def for_photos(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
         )
-        if minutes is None and further and seen.labels < seen.images <= MOST_MAPS:
+        if minutes is None and further and not chosen_epochs and seen.labels < seen.images <= MOST_MAPS:
             epochs = _epochs(vector_seconds(seen, size, per_image))
             settings["distil"] = {"epochs": epochs}
             reasons.append(f"chose {epochs:g} passes over the pool for the last stages: what the time leaves")

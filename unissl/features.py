@@ -106,7 +106,7 @@ def extract(
     }
     settings |= {} if augment.crop is None else {"crop": augment.crop}
     settings |= {"maps": LAST_STAGES[0]} if maps else {}
-    settings |= {"half": cpu_computes_in_half()} if copies else {}
+    settings |= {"half": made_in_half(name, device)} if copies else {}
     views_each = 1 + copies
 
     def make(folder: Path) -> dict[str, Any]:
@@ -132,6 +132,11 @@ def extract(
         return Extracted(vectors, None)
     inner: Maps = entry.arrays["maps"].view(np.float16)
     return Extracted(vectors, inner.reshape(len(images), views_each, *entry.meta["map"]))
+
+
+def made_in_half(name: str, device: torch.device) -> bool:
+    """Whether views that need not be exact are made in bfloat16."""
+    return name in WEIGHTS and device.type == "cpu" and cpu_computes_in_half()
 
 
 def first_stages(net: Network) -> nn.Sequential:
@@ -161,7 +166,8 @@ def pixel_hash(images: Images) -> str:
 def look(net: Network, shown: Tensor, *, maps: bool) -> list[npt.NDArray[Any]]:
     """float32 vectors (n, D) of normalised images and, if wanted, the float16 maps (n, h, w, c) that enter the last
     stages, whatever the network computes in."""
-    shown = shown.to(next(net.parameters()).dtype)
+    kind = next(net.parameters(), shown).dtype
+    shown = shown.to(kind) if kind == torch.bfloat16 else shown
     if not maps:
         return [_numpy(net(shown).feat, torch.float32)]
     entering = first_stages(net)(shown)
@@ -175,7 +181,8 @@ def _numpy(values: Tensor, kind: torch.dtype) -> npt.NDArray[Any]:
 
 def _extract(net: Network, views: ImageViews, copies: int, writers: list[RowWriter]) -> None:
     """Write, row by row, the bytes of the clean vector and of those of the copies, then those of the maps likewise."""
-    nets = {"none": net} | dict.fromkeys((f"strong{copy}" for copy in range(copies)), in_half(net))
+    quick = in_half(net) if copies else net
+    nets = {"none": net} | dict.fromkeys((f"strong{copy}" for copy in range(copies)), quick)
     with torch.inference_mode(), Progress("features", len(views)) as progress:
         for start in range(0, len(views), BATCH):
             rows = np.arange(start, min(start + BATCH, len(views)))

@@ -6,8 +6,6 @@ minute for some 6,000 images of 160 pixels on two cores. Every process of a grou
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -122,9 +120,6 @@ def settle_further(
     images = dataset.train.images
     if not trains_further(config, len(images), split):
         return config, 0.0
-    began = time.monotonic()
-    further_pictures(config, dataset, device)  # now, so that its time is known
-    left -= time.monotonic() - began
     maps = extracted(config, images, config.augment.copies, device).maps
     assert maps is not None
     per_epoch = seconds_per_epoch(config, maps, len(split.unlabelled), images.shape[3], device)

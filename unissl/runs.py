@@ -30,6 +30,7 @@ from unissl.finish_training import finish_training
 from unissl.further_training import (
     answers_of_pool,
     answers_of_test,
+    further_pictures,
     settle_further,
     train_further,
     trains_further,
@@ -82,6 +83,10 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
         with memory_errors(config.batch):
             state, batches = assemble(config, dataset, split, device)
             next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before any writing
+            if trains_further(config, len(dataset.train), split):
+                further_pictures(
+                    config, dataset, device
+                )  # files may be gone, and minutes used up, when they are wanted
             if config.machine.tune_threads:
                 config = settle_threads(config, state, batches)
             if config.train.steps is None:

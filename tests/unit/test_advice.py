@@ -154,6 +154,13 @@ def test_passes_of_the_last_stages_take_what_time_is_left(seconds: float, epochs
     assert "distil" not in for_photos(seen, None, per_image, further=False).settings
 
 
+@needs_weights
+def test_passes_that_the_user_has_said_are_not_chosen(tmp_path: Path) -> None:
+    said = {"data": {"name": "folder", "root": str(folder(tmp_path))}, "distil": {"epochs": 2.0}}
+    tree, _, reasons = with_advice(said)
+    assert tree["distil"] == {"epochs": 2.0} and not any("passes" in reason for reason in reasons)
+
+
 def test_more_time_buys_a_larger_network() -> None:
     short, long = (from_scratch(SEEN, {"train": {"minutes": m}}, True).settings["net"]["name"] for m in (15, 90))
     assert (short, long) == ("wrn-10-1", "wrn-16-2")
@@ -188,6 +195,8 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
     [
         ({}, 13, COPIES + FURTHER_PASSES),
         ({"distil": {"epochs": 0}}, 13, COPIES),
+        ({"distil": {"pictures": False}}, 13, COPIES),
+        ({}, 9, COPIES),  # all labelled
         ({"method": {"name": "labels-only"}}, 13, COPIES),
         ({}, MOST_MAPS + 1, COPIES),
     ],

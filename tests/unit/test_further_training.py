@@ -122,12 +122,12 @@ def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
     wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The middle square first, as the student will."""
-    config, dataset = further(distil={**FURTHER, "pictures": wanted}), photos()
+    config, dataset = settings(distil={**FURTHER, "pictures": wanted}), photos()
 
     def originals() -> Iterator[bytes]:
         for image in dataset.train.images:
             file = io.BytesIO()
-            Image.fromarray(np.pad(image, [(0, 0), (9, 0), (0, 0)])).save(file, "PNG")
+            Image.fromarray(np.pad(image, [(0, 0), (9, 9), (0, 0)])).save(file, "PNG")
             yield file.getvalue()
 
     with_files = replace(dataset, train=replace(dataset.train, originals=originals))

@@ -134,7 +134,8 @@ def _originals(files: tuple[Path, ...], holdout: int | None, entry: Entry) -> It
     """The bytes of the images of an entry that was made of these files."""
     columns = [_Columns.of(path) for path in files]
     rows = _Part(files, holdout).rows(np.concatenate([column.labels() for column in columns]))
-    return (image for _, image in _chosen(columns, rows[np.asarray(entry.arrays["rows"])]))
+    kept = np.asarray(entry.arrays["rows"])
+    return (image for _, image in _chosen(columns, rows[kept[kept < len(rows)]]))
 
 
 def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:

@@ -22,17 +22,30 @@ from unissl import __version__
 from unissl.augment.views import normalise
 from unissl.data.cache import cached
 from unissl.data.decode import Unreadable, decode_stream
-from unissl.data.fit import Fit, SideBySide, Whole
+from unissl.data.fit import COVER, Fit, SideBySide, Whole
 from unissl.data.progress import Progress
 from unissl.data.row_writer import RowWriter
 from unissl.errors import UserError
-from unissl.features import BATCH, Vectors, backbone, identity, look, normalisation, pixel_hash, write_rows
-from unissl.nets.half import cpu_computes_in_half, in_half
+from unissl.features import (
+    BATCH,
+    Vectors,
+    backbone,
+    identity,
+    look,
+    made_in_half,
+    normalisation,
+    pixel_hash,
+    write_rows,
+)
+from unissl.nets.half import in_half
 from unissl.types import ImageTable
 
 ZOOM = 0.6
 """Side of the zoom, of that of the middle square."""
-PICTURES = SideBySide((Fit(middle=ZOOM), Whole()))
+PICTURES = SideBySide((COVER, Fit(middle=ZOOM), Whole()))
+"""The middle square first, as it was read before: by that it is known that a file has not changed."""
+SAME = 2.0
+"""Levels, of 255, by which that square may differ on average."""
 
 
 def pictures(table: ImageTable, name: str, device: torch.device) -> tuple[Vectors, ...]:
@@ -40,13 +53,13 @@ def pictures(table: ImageTable, name: str, device: torch.device) -> tuple[Vector
     nobody has the files any more."""
     if table.originals is None:
         return ()
-    images, number = table.images, len(PICTURES.fits)
+    images, number = table.images, len(PICTURES.fits) - 1
     settings = {
         "pixels": pixel_hash(images),
         "shape": list(images.shape),
         "weights": identity(name),
         "zoom": ZOOM,
-        "half": cpu_computes_in_half(),
+        "half": made_in_half(name, device),
         "unissl": __version__,
     }
 
@@ -74,11 +87,17 @@ def decoded(table: ImageTable) -> Iterator[npt.NDArray[np.uint8]]:
     """The pictures side by side, (s, 2 s, channels), for each row of a table in turn."""
     assert table.originals is not None
     size, channels = table.images.shape[2:]
+    rows = 0
     for row, pixels in decode_stream(enumerate(table.originals()), size, channels, PICTURES):
+        name = f"Image {row + 1}" if table.files is None else table.files[row]
         if isinstance(pixels, Unreadable):
-            name = f"Image {row + 1}" if table.files is None else table.files[row]
             raise UserError(f"{name} could be read before and cannot be read any more ({pixels}); put it back.")
-        yield pixels
+        if np.abs(pixels[:, :size].astype(np.int16) - table.images[row]).mean() > SAME:
+            raise UserError(f"{name} has changed since it was first read; start again.")
+        rows += 1
+        yield pixels[:, size:]
+    if rows < len(table):
+        raise UserError(f"Of {len(table)} images only {rows} are still there; put the others back.")
 
 
 def as_squares(strips: Iterator[npt.NDArray[np.uint8]], device: torch.device) -> list[Tensor]:

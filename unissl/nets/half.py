@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +20,14 @@ from unissl.nets.efficientnet_lite import EfficientNetLite
 
 NATIVE = ("avx512_bf16", "amx_bf16")
 """Instructions without which a CPU only pretends to compute in bfloat16, and more slowly than in float32."""
+SWITCH = "UNISSL_BFLOAT16"
+TRIAL = """
+import torch
+x = torch.randn(8, 32, 16, 16, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+for groups, size in ((1, 3), (32, 5), (1, 1)):
+    torch.nn.Conv2d(32, 32, size, groups=groups, dtype=torch.bfloat16)(x)
+torch.nn.Linear(64, 64, dtype=torch.bfloat16)(torch.randn(512, 64, dtype=torch.bfloat16)).sum().backward()
+"""
 
 
 def in_half(net: Network) -> Network:
@@ -24,14 +36,26 @@ def in_half(net: Network) -> Network:
     Vectors then differ from exact ones by some 4 % of their length: nothing beside what augmentation does to them, but
     too much for an answer that somebody may ask for twice.
     """
+    if not isinstance(net, EfficientNetLite):
+        return net
     parameter = next(net.parameters())
-    able = isinstance(net, EfficientNetLite) and parameter.dtype == torch.float32 and parameter.device.type == "cpu"
+    able = parameter.dtype == torch.float32 and parameter.device.type == "cpu"
     return copy.deepcopy(net).to(torch.bfloat16) if able and cpu_computes_in_half() else net
 
 
 def cpu_computes_in_half() -> bool:
-    able = torch.cpu.get_capabilities()
-    return any(able.get(name, False) for name in NATIVE)
+    """Whether the CPU has the instructions, may use them, and ``$UNISSL_BFLOAT16`` is not 0."""
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not have it
+    return any(able.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "0" and survives(TRIAL)
+
+
+@lru_cache
+def survives(trial: str) -> bool:
+    """Whether a process of its own gets through: some virtual machines announce instructions and kill who uses them."""
+    try:
+        return subprocess.run([sys.executable, "-c", trial], capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 @contextmanager

@@ -100,3 +100,18 @@ def test_a_file_that_is_gone_is_named(table: ImageTable, root: Path) -> None:
     (root / "unlabelled" / "11.png").unlink()
     with pytest.raises(UserError, match=r"unlabelled/11\.png could be read before .*does not exist.*put it back"):
         pictures(table, LITE0, CPU)
+
+
+@needs_weights
+def test_a_file_that_has_changed_is_named(table: ImageTable, root: Path) -> None:
+    Image.new("RGB", (90, 60), (200, 10, 10)).save(root / "unlabelled" / "11.png")
+    with pytest.raises(UserError, match=r"unlabelled/11\.png has changed since it was first read"):
+        pictures(table, LITE0, CPU)
+
+
+@needs_weights
+def test_rows_without_a_file_are_counted(table: ImageTable) -> None:
+    assert table.originals is not None
+    files = list(table.originals())[:5]
+    with pytest.raises(UserError, match=r"Of 67 images only 5 are still there"):
+        pictures(replace(table, originals=lambda: iter(files)), LITE0, CPU)

@@ -8,7 +8,9 @@ import torch
 from unissl.nets import build
 from unissl.nets.base import Network
 from unissl.nets.efficientnet_lite import EfficientNetLite
-from unissl.nets.half import cpu_computes_in_half, in_half, multiplying_in_half
+from unissl.nets.half import cpu_computes_in_half, in_half, multiplying_in_half, survives
+
+NEEDS_HALF = pytest.mark.skipif(not cpu_computes_in_half(), reason="needs a CPU that computes in bfloat16")
 
 
 @pytest.fixture
@@ -17,8 +19,8 @@ def lite() -> Network:
     return build("efficientnet-lite0", 3, 3).eval()
 
 
-def test_the_copy_is_near_and_the_original_untouched(lite: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: True)
+@NEEDS_HALF
+def test_the_copy_is_near_and_the_original_untouched(lite: Network) -> None:
     half = in_half(lite)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     assert {parameter.dtype for parameter in lite.parameters()} == {torch.float32}
@@ -32,12 +34,12 @@ def test_others_stay_as_they_are(lite: Network, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(lite, EfficientNetLite)
     monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: False)
     assert in_half(lite) is lite
-    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: True)
+    monkeypatch.undo()
     double, other = build("efficientnet-lite0", 3, 3).double(), build("wrn-10-1", 3, 3)
     assert in_half(double) is double and in_half(other) is other
 
 
-@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("half", [pytest.param(True, marks=NEEDS_HALF), False])
 def test_products_in_half_leave_weights_and_layers_as_they_are(
     half: bool, lite: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,5 +66,22 @@ def test_products_in_half_leave_weights_and_layers_as_they_are(
 def test_only_instructions_of_its_own_count(
     able: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
+    monkeypatch.setattr("unissl.nets.half.survives", lambda trial: True)
     assert cpu_computes_in_half() is expected
+    monkeypatch.setenv("UNISSL_BFLOAT16", "0")
+    assert not cpu_computes_in_half()
+
+
+def test_instructions_that_kill_are_found_out_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert survives("pass") and not survives("import os; os.kill(os.getpid(), 4)")
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    assert not survives("pass # once more")
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr("unissl.nets.half.survives", lambda trial: False)
+    assert not cpu_computes_in_half()
+
+
+def test_a_torch_that_cannot_say_is_taken_at_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
+    assert not cpu_computes_in_half()
