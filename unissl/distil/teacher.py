@@ -14,19 +14,21 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from unissl.features import LENGTH
-from unissl.ops.nearest_mean import left_out_accuracy
+from unissl.ops.nearest_mean import right_when_left_out
 from unissl.ops.neighbours import agreement, nearest, smoothed, walk
 
 LEARNT_SHARE = 0.25
 """Share of the method's own feature in the squared length of a vector."""
 ENOUGH = 0.6
-"""Labels say enough where the nearest class mean is right about so many of them, each left out in turn."""
+"""Labels say enough where the nearest class mean is right about so many of them, each left out in turn: the lower end
+of the 95 % interval, since forty labels may well say so by chance."""
 TRUST = 2.0
 """Power that the answers of logistic regression are raised to: with few labels it is right more often than it says."""
 SHARPENED = 1.5
@@ -64,9 +66,9 @@ def together(pictures: Sequence[Tensor], learnt: Tensor | None = None) -> Tensor
 
 
 def labels_suffice(seen: Tensor, labels: Rows) -> bool:
-    """Whether labelled images, each left out in turn, are mostly told by the others."""
-    accuracy = left_out_accuracy(seen[: len(labels)], labels)
-    return accuracy is not None and accuracy >= ENOUGH
+    """Whether it is shown that labelled images, each left out in turn, are mostly told by the others."""
+    right, asked = right_when_left_out(seen[: len(labels)], labels)
+    return asked > 0 and float(binomtest(right, asked).proportion_ci(method="wilson").low) >= ENOUGH
 
 
 def regressed(x: Tensor, labels: Rows, num_classes: int) -> Floats:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 
-def left_out_accuracy(x: Tensor, labels: npt.NDArray[np.int64]) -> float | None:
-    """Share of rows (n, D) with yhat_i = y_i, among those whose class has others; None where no class has."""
+def right_when_left_out(x: Tensor, labels: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Number of rows of (n, D) with yhat_i = y_i, and of all whose class has others: only these can be asked about."""
     unit = normalize(x, dim=1)
     classes, own = np.unique(labels, return_inverse=True)
     mine = torch.from_numpy(own)
@@ -26,6 +26,4 @@ def left_out_accuracy(x: Tensor, labels: npt.NDArray[np.int64]) -> float | None:
     close = unit @ normalize(sums, dim=1).T
     close[rows, mine] = (unit * normalize(sums[mine] - unit, dim=1)).sum(1)
     others = torch.bincount(mine)[mine] > 1
-    if not others.any():
-        return None
-    return float((close.argmax(1) == mine)[others].double().mean())
+    return int((close.argmax(1) == mine)[others].sum()), int(others.sum())

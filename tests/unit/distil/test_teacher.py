@@ -45,8 +45,11 @@ def test_vectors_side_by_side_have_their_shares_whatever_their_lengths() -> None
 
 
 def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two clear groups: regression is on the pictures alone. The same with labels at random: on both."""
-    x = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.9, 0.2], [0.2, 0.9]])
+    """Two clear groups: regression is on the pictures alone. With labels at random, with labels that are too few to
+    show it, and with single ones, it is on both."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.eye(2).repeat(12, 1) + 0.1 * torch.randn(24, 2, generator=rng)
+    clear, random = np.tile([0, 1], 10), np.repeat([0, 1, 0, 1], 5)
     asked: list[int] = []
 
     def spied(given: torch.Tensor, labels: np.ndarray, num_classes: int) -> np.ndarray:
@@ -54,9 +57,9 @@ def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pyt
         return regressed(given, labels, num_classes)
 
     monkeypatch.setattr("unissl.distil.teacher.regressed", spied)
-    for labels in (np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([0, 1])):
-        soft_labels([x, x], torch.randn(6, 3), labels, 2, neighbours=2)
-    assert asked == [4, 7, 7]  # of single labels nobody knows what they are worth
+    for labels in (clear, random, clear[:4], clear[:2]):
+        soft_labels([x, x], torch.randn(24, 3, generator=rng), labels, 2, neighbours=2)
+    assert asked == [4, 7, 7, 7]
 
 
 def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:
