@@ -36,6 +36,7 @@ TINY_SIZE = 160
 """Smaller images than this gain little from being blown up beyond it: nothing that is worth the time unless there is
 time to spare."""
 COPIES = 2
+"""Augmented views of each image, as in the recipe."""
 FURTHER_PASSES = 2
 """For the last stages: the zoom, and the whole photo."""
 FEATURE_SHARE = 0.45
@@ -87,8 +88,7 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
         pictured = further and distil.get("pictures") is not False and seen.labels < seen.images <= MOST_MAPS
         passes = COPIES + (FURTHER_PASSES if pictured else 0)
         per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
-        chosen_epochs = "epochs" in distil
-        return for_photos(seen, minutes, per_image, name, further=further, chosen_epochs=chosen_epochs)
+        return for_photos(seen, minutes, per_image, name, further=further, epochs_said="epochs" in distil)
     return from_scratch(seen, said, method.takes_vectors())
 
 
@@ -99,12 +99,12 @@ def for_photos(
     name: str = BACKBONE,
     *,
     further: bool = True,
-    chosen_epochs: bool = False,
+    epochs_said: bool = False,
 ) -> Advice:
     """The frozen network, at the largest size whose vectors are made in time.
 
     ``per_image`` is the time of all views of one image of 128 x 128 pixels; None where the user has said the size.
-    ``further`` says that the method allows for other last stages, ``chosen_epochs`` that the user has said how often
+    ``further`` says that the method allows for other last stages, ``epochs_said`` that the user has said how often
     they see the pool.
     """
     budget = minutes or PHOTO_MINUTES
@@ -134,7 +134,7 @@ def for_photos(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
         )
-        if minutes is None and further and not chosen_epochs and seen.labels < seen.images <= MOST_MAPS:
+        if minutes is None and further and not epochs_said and seen.labels < seen.images <= MOST_MAPS:
             epochs = _epochs(vector_seconds(seen, size, per_image))
             settings["distil"] = {"epochs": epochs}
             reasons.append(f"chose {epochs:g} passes over the pool for the last stages: what the time leaves")

@@ -1,7 +1,7 @@
 """The last part of a run on a frozen backbone: soft labels of the whole pool, and the last stages trained on them.
 
-It is made anew whenever a run is resumed after its last step: nothing in it is random but by the seed, and it takes a
-minute for some 6,000 images of 160 pixels on two cores. Every process of a group does it for itself.
+It is made anew whenever a run is resumed after its last step: nothing in it is random but by the seed, and it takes one
+or two minutes for some 6,000 images of 160 pixels on two cores. Every process of a group does it for itself.
 """
 
 from __future__ import annotations

@@ -60,14 +60,7 @@ class Student:
 
 
 def train_student(
-    config: DistilConfig,
-    front: Front,
-    maps: Maps,
-    vectors: Tensor,
-    rows: Rows,
-    labelled: int,
-    soft: Tensor,
-    seed: int,
+    config: DistilConfig, front: Front, maps: Maps, vectors: Tensor, rows: Rows, labelled: int, soft: Tensor, seed: int
 ) -> Student:
     """Train a copy of ``front`` on ``rows`` of ``maps``, the first ``labelled`` of which are the labelled images.
 
