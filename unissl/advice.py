@@ -7,10 +7,9 @@ on small images. Whatever the user says replaces what is chosen here.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,18 +44,11 @@ TRAINING_MINUTES = 3.0
 """What training, on vectors and then of the last stages, takes at most, about, on two cores; of a longer time, vectors
 may take ``LEFT_SHARE`` of the rest. The share leaves room for a machine that becomes slower."""
 LEFT_SHARE = 0.6
-PHOTO_MINUTES = 4.5
-"""Time that sizes are chosen for where no budget was given."""
+PHOTO_MINUTES = 4.4
+"""Time that is aimed at where no budget was given: by the size of images, and by the passes of the last stages."""
 STEPS = 250
 """On vectors, where no budget was given: hardly worse than the 450 of the recipe, and with an estimate by
 cross-validation there are five such trainings."""
-METHOD_MINUTES = 1.7
-"""What these, labels-only and the report take then, about, on two cores. What is left behind that and the vectors goes
-into the last stages."""
-EPOCH_SHARE = 0.24
-"""Time of one pass of the last stages over the pool, of that of making all vectors, about."""
-EPOCHS = (1.0, 4.0)
-"""Fewest and most such passes."""
 SCRATCH_MINUTES = 20.0
 
 
@@ -64,9 +56,11 @@ SCRATCH_MINUTES = 20.0
 class Advice:
     """A recipe by name, differences from it, and the sentences that explain them."""
 
-    recipe: str
+    recipe: str | None
     settings: Tree
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    aim: float | None = None
+    """Minutes that nobody has asked for, and that passes of the last stages are left out for."""
 
 
 def advise(said: Mapping[str, Any]) -> Advice | None:
@@ -126,6 +120,7 @@ def for_photos(
     settings: Tree = {"augment": {"flip": seen.colour}}
     if minutes is None:
         settings["train"] = {"steps": STEPS}
+    aim = None
     if per_image is not None:
         gains = TINY_SIZE if minutes is None else TINY
         size = _size(seen, 60 * feature_minutes(budget), per_image, gains)
@@ -135,12 +130,13 @@ def for_photos(
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
         )
         if minutes is None and further and not epochs_said and seen.labels < seen.images <= MOST_MAPS:
-            epochs = _epochs(vector_seconds(seen, size, per_image))
-            settings["distil"] = {"epochs": epochs}
-            reasons.append(f"chose {epochs:g} passes over the pool for the last stages: what the time leaves")
+            aim = PHOTO_MINUTES
+            reasons.append(
+                f"the last stages will see the pool as often as fits into {aim:g} minutes, four times at most"
+            )
     if not seen.colour:
         reasons.append("mirrored views are off: grey images are often signs, which a mirror turns into others")
-    return Advice("photos", settings, tuple(reasons))
+    return Advice("photos", settings, tuple(reasons), aim)
 
 
 def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> Advice:
@@ -191,19 +187,8 @@ def _size(seen: Glance, seconds: float, per_image: float, gains: int) -> int:
     """The largest size whose vectors are made in time, and that is worth it: images with a shorter side below ``gains``
     are not blown up beyond ``TINY_SIZE``. Work grows with the area."""
     worth_it = [size for size in SIZES if seen.side >= gains or size <= TINY_SIZE]
-    in_time = (size for size in worth_it if vector_seconds(seen, size, per_image) <= seconds)
+    in_time = (size for size in worth_it if seen.images * per_image * (size / 128) ** 2 <= seconds)
     return next(in_time, SIZES[-1])
-
-
-def vector_seconds(seen: Glance, size: int, per_image: float) -> float:
-    return seen.images * per_image * (size / 128) ** 2
-
-
-def _epochs(for_vectors: float) -> float:
-    """Passes of the last stages over the pool that end in time, in quarters."""
-    left = 60 * (PHOTO_MINUTES - METHOD_MINUTES) - for_vectors
-    fewest, most = EPOCHS
-    return min(most, max(fewest, math.floor(4 * left / (EPOCH_SHARE * for_vectors)) / 4))
 
 
 def _count(seen: Glance) -> str:
@@ -220,9 +205,7 @@ def _group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def with_advice(said: Mapping[str, Any]) -> tuple[Tree, str | None, tuple[str, ...]]:
-    """What was said on top of what is advised, the recipe under both, and the reasons."""
+def with_advice(said: Mapping[str, Any]) -> Advice:
+    """What was said on top of what is advised."""
     advice = advise(said)
-    if advice is None:
-        return dict(said), None, ()
-    return merge(advice.settings, said), advice.recipe, advice.reasons
+    return Advice(None, dict(said)) if advice is None else replace(advice, settings=merge(advice.settings, said))

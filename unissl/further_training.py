@@ -28,11 +28,8 @@ from unissl.train.budget import seconds_per_call
 from unissl.train.checkpoint import TrainState
 from unissl.types import Split
 
-TEACHER_SECONDS = 15.0
-"""About what soft labels and the first classifier take."""
-
-SHARE = 0.4
-"""Of the time that is left when vectors and maps are made: what this part may take of it."""
+TEACHER_SECONDS = 0.002
+"""About what soft labels and the first classifier take for each image."""
 FEWEST_EPOCHS = 0.1
 
 Rows = npt.NDArray[np.int64]
@@ -113,21 +110,22 @@ def seconds_per_epoch(config: RunConfig, maps: Maps, unlabelled: int, channels: 
 
 
 def settle_further(
-    config: RunConfig, dataset: Dataset, split: Split, device: torch.device, left: float
+    config: RunConfig, dataset: Dataset, split: Split, device: torch.device, seconds: float, fewest: float
 ) -> tuple[RunConfig, float]:
-    """Fewer epochs where they would take more than ``SHARE`` of the ``left`` seconds of a budget, and the seconds that
-    this part of the run will take then. Never no epoch at all, since the maps for them are there."""
+    """Fewer epochs, but not fewer than ``fewest``, where this part of a run would take longer than ``seconds``; and the
+    seconds that it will take then."""
     images = dataset.train.images
     if not trains_further(config, len(images), split):
         return config, 0.0
     maps = extracted(config, images, config.augment.copies, device).maps
     assert maps is not None
     per_epoch = seconds_per_epoch(config, maps, len(split.unlabelled), images.shape[3], device)
-    most = from_first(lambda: (SHARE * left - TEACHER_SECONDS) / per_epoch)
-    epochs = round(max(FEWEST_EPOCHS, min(config.distil.epochs, most)), 2)
-    config = config.model_copy(update={"distil": config.distil.model_copy(update={"epochs": epochs})})
     tested = 0.0 if dataset.test is None else len(dataset.test) * seconds_per_image(config, dataset, device)
-    return config, TEACHER_SECONDS + epochs * per_epoch + tested
+    beside = tested + TEACHER_SECONDS * len(images)
+    most = from_first(lambda: (seconds - beside) / per_epoch)
+    epochs = min(config.distil.epochs, round(max(fewest, most), 2))
+    config = config.model_copy(update={"distil": config.distil.model_copy(update={"epochs": epochs})})
+    return config, beside + epochs * per_epoch
 
 
 def seconds_per_image(config: RunConfig, dataset: Dataset, device: torch.device) -> float:

@@ -31,7 +31,6 @@ from unissl.further_training import (
     answers_of_pool,
     answers_of_test,
     further_pictures,
-    settle_further,
     train_further,
     trains_further,
 )
@@ -43,7 +42,7 @@ from unissl.report.stored import Summary, require
 from unissl.results import write_results
 from unissl.run_config import RunConfig, config_facts, fit_to_data, identity, stored_config
 from unissl.run_lock import sole_user
-from unissl.settle import Beside, settle_steps, settle_threads
+from unissl.settle import Beside, settle_budget, settle_threads
 from unissl.splits import make_split, read_split, write_split
 from unissl.train.checkpoint import TrainState
 from unissl.train.learner import Learner
@@ -64,11 +63,19 @@ class Run:
     summary: dict[str, Any]
 
 
-def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False, reference: bool = False) -> Run:
+def run(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    quiet: bool = False,
+    reference: bool = False,
+    aim: float | None = None,
+) -> Run:
     """Train and evaluate; everything that comes out is in the folder ``out``, which must not hold anything yet.
 
     Without ``out`` it is runs/DATA-METHOD-SEED. A budget in minutes counts from the call of this function to the end of
-    evaluation; with ``reference`` it leaves time for labels-only training and a report after it.
+    evaluation; with ``reference`` it leaves time for labels-only training and a report after it. Where the steps are
+    given, the last stages of a frozen backbone see the pool fewer times if all would take longer than ``aim`` minutes.
     """
     started = time.monotonic()
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
@@ -89,13 +96,9 @@ def run(config: RunConfig, out: Path | str | None = None, *, quiet: bool = False
                 )  # files may be gone, and minutes used up, when they are wanted
             if config.machine.tune_threads:
                 config = settle_threads(config, state, batches)
-            if config.train.steps is None:
-                folds = refits(config, split) if dataset.test is None else 0
-                assert config.train.minutes is not None
-                left = 60 * config.train.minutes - Beside(started).seconds()
-                config, afterwards = settle_further(config, dataset, split, device, left)
-                beside = Beside(started, split if reference else None, folds, afterwards)
-                config = settle_steps(config, state, batches, dataset, beside=beside)
+            folds = refits(config, split) if dataset.test is None else 0
+            beside = Beside(started, split if reference else None, folds)
+            config = settle_budget(config, state, batches, dataset, split, beside, aim)
         with sole_user(folder), memory_errors(config.batch):
             from_first(lambda: take_place(folder, config, split, dataset, reference))
             return carry_out(config, folder, dataset, split, state, batches, quiet)

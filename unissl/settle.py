@@ -1,10 +1,15 @@
-"""What is settled by measurement before the first step: the number of threads, and of steps that fit into minutes."""
+"""What is settled by measurement before the first step: the number of threads, and how long training lasts.
+
+Where the user gives minutes, these are shared out: vectors are made already, the last stages of a backbone get a share
+of what is left, and the method as many steps as fit into the rest. Where the steps are given, the last stages may be
+shortened for a time that nobody has asked for, but that a run should not take much longer than.
+"""
 
 from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +19,7 @@ from unissl.batches import Batches
 from unissl.data import Dataset
 from unissl.distributed.agreement import from_first
 from unissl.distributed.gradients import average_gradients
+from unissl.further_training import FEWEST_EPOCHS, settle_further, trains_further
 from unissl.material import views_of_test
 from unissl.run_config import RunConfig, reference_config
 from unissl.train.budget import ENOUGH_ON_VECTORS, seconds_per_call, steps_within
@@ -25,6 +31,8 @@ from unissl.types import Split
 
 CLOSING = 10.0
 """Seconds that tables, pictures and the report take after training."""
+FURTHER_SHARE = 0.4
+"""Of the time that is left when vectors and maps are made: what training the last stages may take of it."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,27 @@ def settle_threads(config: RunConfig, state: TrainState, batches: Batches) -> Ru
     return config.model_copy(update={"machine": config.machine.model_copy(update={"threads": fastest})})
 
 
+def settle_budget(
+    config: RunConfig,
+    state: TrainState,
+    batches: Batches,
+    dataset: Dataset,
+    split: Split,
+    beside: Beside,
+    aim: float | None,
+) -> RunConfig:
+    """The number of steps, where minutes are given; where ``aim`` minutes are, fewer passes of the last stages."""
+    if config.train.steps is None:
+        assert config.train.minutes is not None
+        share = FURTHER_SHARE * (60 * config.train.minutes - beside.seconds())
+        config, afterwards = settle_further(config, dataset, split, batches.device, share, FEWEST_EPOCHS)
+        return settle_steps(config, state, batches, dataset, beside=replace(beside, afterwards=afterwards))
+    if aim is not None and trains_further(config, len(dataset.train), split):
+        method = measure(config, state, batches, dataset, beside).seconds(config.train.steps)
+        config, _ = settle_further(config, dataset, split, batches.device, 60 * aim - beside.seconds() - method, 1.0)
+    return config
+
+
 def settle_steps(
     config: RunConfig,
     state: TrainState,
@@ -85,9 +114,29 @@ def settle_steps(
     *,
     beside: Beside | None = None,
 ) -> RunConfig:
-    """Time discarded steps of all that will be trained, and an evaluation, and freeze the number of steps that fits."""
+    """Freeze the number of steps that fits into the minutes."""
     minutes, beside = config.train.minutes, beside or Beside()
     assert minutes is not None
+    cost = measure(config, state, batches, dataset, beside)
+    steps = from_first(lambda: steps_within(minutes - beside.seconds() / 60, cost.per_step, cost.overhead))
+    if config.net.frozen:
+        steps = min(steps, ENOUGH_ON_VECTORS)
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one step of all that will be trained, and of evaluating it."""
+
+    per_step: float
+    overhead: float
+
+    def seconds(self, steps: int) -> float:
+        return self.overhead + steps * self.per_step
+
+
+def measure(config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset | None, beside: Beside) -> Cost:
+    """Time discarded steps of the method and of what is trained beside it, and an evaluation."""
     rng = torch.get_rng_state()
     rehearsal = Rehearsal(config, state, batches)
     per_step = seconds_per_call(rehearsal.step)
@@ -108,7 +157,4 @@ def settle_steps(
     runs = 1 if beside.reference is None else 2
     overhead = runs * per_image * (per_evaluation * (config.train.epochs + 1) + pool)
     torch.set_rng_state(rng)
-    steps = from_first(lambda: steps_within(minutes - beside.seconds() / 60, trainings * per_step, overhead))
-    if config.net.frozen:
-        steps = min(steps, ENOUGH_ON_VECTORS)
-    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+    return Cost(trainings * per_step, overhead)

@@ -15,6 +15,7 @@ from unissl.advice import (
     BACKBONE,
     COPIES,
     FURTHER_PASSES,
+    PHOTO_MINUTES,
     SIZES,
     STEPS,
     advise,
@@ -30,7 +31,7 @@ from unissl.distil.settings import MOST_MAPS
 from unissl.features import BATCH
 from unissl.nets.pretrained import installed
 from unissl.recipes import with_recipe
-from unissl.run_config import build_config
+from unissl.run_config import RunConfig, build_config
 
 needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
 SEEN = Glance(images=6000, labels=400, classes=100, side=300, colour=True)
@@ -45,6 +46,11 @@ def folder(tmp_path: Path, colour: bool = True, side: int = 40) -> Path:
             Image.fromarray(generator.integers(0, 256, shape, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
     (tmp_path / "cat" / "broken.jpg").write_bytes(b"no image")
     return tmp_path
+
+
+def advised(said: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
+    advice = with_advice(said)
+    return build_config(with_recipe(advice.settings, advice.recipe)), advice.reasons
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -62,8 +68,7 @@ def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
 @needs_weights
 def test_a_folder_of_photos_gets_the_frozen_network(tmp_path: Path) -> None:
     said = {"data": {"name": "folder", "root": str(folder(tmp_path))}}
-    tree, recipe, reasons = with_advice(said)
-    config = build_config(with_recipe(tree, recipe))
+    config, reasons = advised(said)
     assert config.net.frozen and config.net.name == BACKBONE
     assert config.data.size in SIZES and config.data.size <= 160  # images of 40 px
     assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
@@ -77,19 +82,16 @@ def test_what_the_user_says_wins(tmp_path: Path) -> None:
         "train": {"steps": 7},
         "augment": {"flip": False},
     }
-    tree, recipe, _ = with_advice(said)
-    config = build_config(with_recipe(tree, recipe))
+    config, _ = advised(said)
     assert (config.data.size, config.train.steps, config.augment.flip) == (48, 7, False)
-    tree, recipe, reasons = with_advice({**said, "net": {"name": "wrn-16-2"}})
-    config = build_config(with_recipe(tree, recipe))
+    config, reasons = advised({**said, "net": {"name": "wrn-16-2"}})
     assert config.net.name == "wrn-16-2" and not config.net.frozen
     assert "as said" in reasons[0]
 
 
 def test_without_weights_a_small_network_learns_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unissl.advice.installed", lambda name: False)
-    tree, recipe, reasons = with_advice({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
-    config = build_config(with_recipe(tree, recipe))
+    config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
     assert config.net.name == "wrn-10-1" and config.data.size == 32 and config.train.minutes == 20
     assert config.train.steps is None and not config.augment.flip and config.augment.geometry == 0.5
     assert "unissl[photos]" in reasons[0]
@@ -137,28 +139,25 @@ def test_what_training_does_not_need_goes_into_vectors(budget: float, minutes: f
     assert feature_minutes(budget) == pytest.approx(minutes)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "epochs"),
-    [(60, 4.0), (100, 2.75), (110, 2.0), (120, 1.5), (700, 1.0)],  # (168 - 100) / 24 = 2.83, (168 - 110) / 26.4 = 2.2
-)
-def test_passes_of_the_last_stages_take_what_time_is_left(seconds: float, epochs: float) -> None:
-    """A folder whose vectors take so long at 160 pixels; the user's minutes are shared out later, by measurement."""
-    seen = replace(SEEN, side=40)
-    per_image = seconds / (seen.images * (160 / 128) ** 2)
-    chosen = for_photos(seen, None, per_image).settings
-    assert chosen["data"]["size"] == (160 if seconds <= 121.5 else 96) and chosen["distil"]["epochs"] == epochs
-    assert f"chose {epochs:g} passes" in "; ".join(for_photos(seen, None, per_image).reasons)
-    assert "distil" not in for_photos(seen, 4.5, per_image).settings
-    for images in (seen.labels, MOST_MAPS + 1):
-        assert "distil" not in for_photos(replace(seen, images=images), None, per_image).settings
-    assert "distil" not in for_photos(seen, None, per_image, further=False).settings
+def test_time_is_aimed_at_where_nobody_has_said_how_long() -> None:
+    """And where the passes of the last stages, of which there may be fewer, are not said either."""
+    advice = for_photos(SEEN, None, 0.001)
+    assert advice.aim == PHOTO_MINUTES and f"fits into {PHOTO_MINUTES:g} minutes" in "; ".join(advice.reasons)
+    others = [
+        for_photos(SEEN, 4.5, 0.001),
+        for_photos(SEEN, None, None),  # the size is said: that is what matters, whatever it costs
+        for_photos(SEEN, None, 0.001, epochs_said=True),
+        for_photos(SEEN, None, 0.001, further=False),
+        for_photos(replace(SEEN, images=SEEN.labels), None, 0.001),
+        for_photos(replace(SEEN, images=MOST_MAPS + 1), None, 0.001),
+    ]
+    assert not any(other.aim or "fits into" in "; ".join(other.reasons) for other in others)
 
 
 @needs_weights
-def test_passes_that_the_user_has_said_are_not_chosen(tmp_path: Path) -> None:
-    said = {"data": {"name": "folder", "root": str(folder(tmp_path))}, "distil": {"epochs": 2.0}}
-    tree, _, reasons = with_advice(said)
-    assert tree["distil"] == {"epochs": 2.0} and not any("passes" in reason for reason in reasons)
+def test_passes_that_the_user_has_said_stay(tmp_path: Path) -> None:
+    advice = with_advice({"data": {"name": "folder", "root": str(folder(tmp_path))}, "distil": {"epochs": 2.0}})
+    assert advice.settings["distil"] == {"epochs": 2.0} and advice.aim is None
 
 
 def test_more_time_buys_a_larger_network() -> None:
@@ -169,9 +168,8 @@ def test_more_time_buys_a_larger_network() -> None:
 @needs_weights
 def test_a_frozen_network_that_was_named_is_taken(tmp_path: Path) -> None:
     net = {"name": "efficientnet-lite1", "frozen": True}
-    tree, recipe, reasons = with_advice({"data": {"name": "folder", "root": str(folder(tmp_path))}, "net": net})
-    config = build_config(with_recipe(tree, recipe))
-    assert recipe == "photos" and config.net.name == "efficientnet-lite1" and config.net.frozen
+    config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path))}, "net": net})
+    assert config.net.name == "efficientnet-lite1" and config.net.frozen
     assert reasons[0].startswith("chose efficientnet-lite1")
 
 

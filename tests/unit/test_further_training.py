@@ -26,7 +26,6 @@ from unissl.estimators import SAGEClassifier
 from unissl.evaluate.inference import load_model
 from unissl.features import LENGTH, BehindFront, extract, last_stages
 from unissl.further_training import (
-    FEWEST_EPOCHS,
     TEACHER_SECONDS,
     seconds_per_epoch,
     seconds_per_image,
@@ -42,7 +41,7 @@ from unissl.report.html import curve_of
 from unissl.report.run_record import read_record
 from unissl.run_config import RunConfig, build_config, reference_config
 from unissl.runs import resume, split_of
-from unissl.settle import Beside, settle_steps
+from unissl.settle import Beside, Cost, settle_budget, settle_steps
 
 FURTHER = {"epochs": 2.0, "batch": 8}
 
@@ -193,12 +192,49 @@ def test_its_time_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     split = split_of(config, dataset)
     monkeypatch.setattr("unissl.further_training.seconds_per_epoch", lambda *given: 50.0)
     monkeypatch.setattr("unissl.further_training.seconds_per_image", lambda *given: 0.1)
-    settled, seconds = settle_further(config, dataset, split, CPU, left=1000.0)
-    assert settled == config and seconds == pytest.approx(TEACHER_SECONDS + 100 + 0.9)  # 9 test images
-    settled, seconds = settle_further(config, dataset, split, CPU, left=162.5)
-    assert settled.distil.epochs == 1.0 and seconds == pytest.approx(TEACHER_SECONDS + 50 + 0.9)
-    assert settle_further(config, dataset, split, CPU, left=-3.0)[0].distil.epochs == FEWEST_EPOCHS
-    assert settle_further(settings(), dataset, split, CPU, left=1.0) == (settings(), 0.0)
+    beside = 38 * TEACHER_SECONDS + 0.9  # 38 images, and 9 for testing
+    settled, seconds = settle_further(config, dataset, split, CPU, 1000.0, 0.1)
+    assert settled == config and seconds == pytest.approx(beside + 100)
+    settled, seconds = settle_further(config, dataset, split, CPU, beside + 50, 0.1)
+    assert settled.distil.epochs == 1.0 and seconds == pytest.approx(beside + 50)
+    for fewest, epochs in ((0.1, 0.1), (1.0, 1.0), (3.0, 2.0)):  # never more than were asked for
+        assert settle_further(config, dataset, split, CPU, -3.0, fewest)[0].distil.epochs == epochs
+    assert settle_further(settings(), dataset, split, CPU, 1.0, 0.1) == (settings(), 0.0)
+
+
+@needs_weights
+@pytest.mark.parametrize(
+    ("aim", "epochs"),
+    [(None, 2.0), (10.0, 2.0), (4.0, 1.5), (0.1, 1.0)],  # 240 s: 10 to close, 152 for steps, 3 beside, 50 a pass
+)
+def test_passes_give_way_to_a_time_that_nobody_has_said(
+    aim: float | None, epochs: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps are given and stay; what is left behind them goes into passes, of which there is at least one."""
+    config, dataset = further(), photos()
+    split = split_of(config, dataset)
+    state, batches = assemble(config, dataset, split, CPU)
+    monkeypatch.setattr("unissl.further_training.TEACHER_SECONDS", 0.0)
+    monkeypatch.setattr("unissl.further_training.seconds_per_epoch", lambda *given: 50.0)
+    monkeypatch.setattr("unissl.further_training.seconds_per_image", lambda *given: 3 / 9)
+    monkeypatch.setattr("unissl.settle.measure", lambda *given: Cost(per_step=38.0, overhead=0.0))
+    monkeypatch.setattr("time.monotonic", lambda: 7.0)
+    settled = settle_budget(config, state, batches, dataset, split, Beside(started=7.0), aim)
+    assert config.train.steps == 4 and settled.distil.epochs == epochs
+    assert settled.model_copy(update={"distil": config.distil}) == config
+
+
+@needs_weights
+def test_measuring_what_a_run_will_take_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, dataset = further(), photos()
+    split = split_of(config, dataset)
+    state, batches = assemble(config, dataset, split, CPU)
+    monkeypatch.setattr("unissl.train.budget.MIN_SECONDS", 0.0)
+    weights = {name: value.clone() for name, value in state.learner.state_dict().items()}
+    draws = torch.get_rng_state()
+    settled = settle_budget(config, state, batches, dataset, split, Beside(reference=split, refits=2), aim=1000.0)
+    assert settled == config and torch.equal(torch.get_rng_state(), draws)
+    assert all(torch.equal(value, weights[name]) for name, value in state.learner.state_dict().items())
 
 
 @needs_weights

@@ -38,16 +38,18 @@ def start_or_resume(
             if folder.finished or not quiet:
                 print(f"{out} is finished already" if folder.finished else f"continuing {out}", flush=True)
             return resume_run(out, said, quiet=quiet), reference
+    aim: float | None = None
     reasons: tuple[str, ...] = ()
     if recipe is None:
         from unissl.advice import with_advice
 
-        tree, recipe, reasons = from_first(lambda: with_advice(tree))
+        advice = from_first(lambda: with_advice(tree))
+        tree, recipe, aim, reasons = advice.settings, advice.recipe, advice.aim, advice.reasons
     settings = build_config(with_recipe(tree, recipe))
     for reason in () if quiet else reasons:
         print(reason, flush=True)
     compared = reference and has_reference(settings.method.name)
-    return start_run(settings, out, quiet=quiet, reference=compared), reference
+    return start_run(settings, out, quiet=quiet, reference=compared, aim=aim), reference
 
 
 def has_reference(method: str) -> bool:

@@ -79,7 +79,9 @@ def train_student(
         head.head.bias.copy_(bias)
     student, soft = Student(front, head.to(device)), soft.to(device)
     stages = trainable_stages(front.net)
-    optimizer = torch.optim.Adam([*stages.parameters(), *head.parameters()], lr=config.lr)
+    optimizer = torch.optim.Adam(
+        [*(p for p in stages.parameters() if p.requires_grad), *head.parameters()], lr=config.lr
+    )
     draws = torch.Generator().manual_seed(seed)
     unlabelled, steps = len(rows) - labelled, steps_of(config, len(rows) - labelled)
     order = torch.cat([torch.randperm(unlabelled, generator=draws) for _ in range(math.ceil(config.epochs) + 1)])
@@ -103,9 +105,14 @@ def train_student(
 
 
 def trainable_stages(net: Network) -> nn.Sequential:
-    """The last stages, with gradients, as they were made for inference alone."""
+    """The last stages, with gradients, as they were made for inference alone.
+
+    Filters of single channels stay as they are: one weight in twenty, and on a CPU a third of the time of a step.
+    """
     stages = last_stages(net).requires_grad_(True)
     for part in stages.modules():
+        if isinstance(part, nn.Conv2d) and part.groups > 1:
+            part.requires_grad_(False)
         if isinstance(part, nn.ReLU6):
             part.inplace = False  # what it would overwrite is wanted for the gradient
     return stages
