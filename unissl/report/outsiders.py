@@ -4,8 +4,8 @@ A model that has learnt from the pool has been told that everything in it is of 
 vectors of a frozen backbone were never told. There an image is compared with the mean of the labelled images of each
 class, and it is strange if it is farther from the nearest mean than nine in ten labelled images are, each of these
 measured without its own part in the mean. Strange images are shown in any case; that there are outsiders is said only
-where more of the pool is strange than of the labelled images. A pool without outsiders has fewer, since its images are
-compared with means of one image more.
+where more of the pool is strange than the few labelled images, which set the level, let one expect: forty of them may
+well set it so that a fifth of a pool without outsiders lies beyond.
 
 Measured on Caltech-101, EfficientNet-Lite0 at 128 pixels, 468 background photos among 6,741 unlabelled ones, 4 labels
 per class, three splits: 11 % of the pool is strange, 63 % of the background among it, 40 % of it background; of the 48
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import beta
 
 from unissl.report.label_doubts import unit
 
@@ -33,6 +34,8 @@ Bools = npt.NDArray[np.bool_]
 
 TAIL = 0.1
 """Share of the labelled images that lie as far from every class as a strange image."""
+SURE = 0.95
+"""Probability that a pool of the same kind as the labelled images has fewer of them beyond the level than is said."""
 FEWEST_LABELS = 20
 """With fewer labels than this nobody can say how far is far."""
 EVEN = 0.5
@@ -80,7 +83,17 @@ def by_vectors(labelled: Floats, labels: Labels, pool: Iterable[Floats], num_cla
     parts = [unit(block) @ means.T for block in pool]
     closeness = np.concatenate([part.max(1) for part in parts])
     nearest = np.concatenate([part.argmax(1) for part in parts]).astype(np.int64)
-    return Outsiders(1 - closeness, nearest, closeness < level, TAIL, by_vectors=True)
+    return Outsiders(1 - closeness, nearest, closeness < level, beyond_by_chance(len(usual)), by_vectors=True)
+
+
+def beyond_by_chance(labels: int) -> float:
+    """Share of a pool that may lie beyond the level which so many labelled images set, where both are of one kind.
+
+    The level is their k-th smallest value, k = 1 + TAIL (n - 1), and the share of all images below it has the
+    distribution Beta(k, n - k + 1).
+    """
+    k = 1 + TAIL * (labels - 1)
+    return float(beta.ppf(SURE, k, labels - k + 1))
 
 
 def usual_closeness(own: Floats, labels: Labels, sums: Floats) -> Floats:

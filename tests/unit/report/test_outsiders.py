@@ -48,7 +48,7 @@ def test_against_loops() -> None:
 
 
 def test_another_kind_of_image_is_found_and_makes_news() -> None:
-    labelled, labels, pool = clouds(foreign=60)
+    labelled, labels, pool = clouds(foreign=150)
     found = outsiders.by_vectors(labelled, labels, [pool], 20)
     assert found is not None and found.by_vectors
     assert found.flagged[600:].mean() > 0.9 and found.flagged[:600].mean() < 0.1
@@ -59,6 +59,16 @@ def test_a_pool_of_the_classes_alone_is_no_news() -> None:
     labelled, labels, pool = clouds(foreign=0)
     found = outsiders.by_vectors(labelled, labels, [pool], 20)
     assert found is not None and found.count > 0 and not found.stand_out
+
+
+@pytest.mark.parametrize(("labels", "most"), [(40, 0.22), (400, 0.13)])
+def test_few_labels_set_a_level_that_chance_moves(labels: int, most: float) -> None:
+    """Of pools of one kind with the labelled images one in twenty has more beyond the level than is allowed for."""
+    allowed = outsiders.beyond_by_chance(labels)
+    draws = np.random.default_rng(0).random((4000, labels))
+    beyond = np.quantile(draws, outsiders.TAIL, axis=1)  # of numbers in 0..1 as many are below it
+    assert np.mean(beyond > allowed) == pytest.approx(0.05, abs=0.012)
+    assert outsiders.TAIL < allowed < most
 
 
 def test_too_few_labels_to_say_what_is_far() -> None:
