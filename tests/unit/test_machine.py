@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from unissl.cli.machine import SPINS
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 LOOK = """
@@ -64,3 +67,35 @@ def test_freed_memory_serves_again_and_the_reserve_takes_none() -> None:
     assert max(later) < 100  # 64 MB are 16,384 ordinary pages
     if THP.exists() and "[never]" not in THP.read_text():
         assert huge >= 32 << 20
+
+
+WAITING = """
+import os, sys
+import unissl.cli.machine as machine
+
+def look(prepare=machine.prepare_process):
+    loaded = "torch" in sys.modules
+    prepare()
+    print(loaded, os.environ.get("GOMP_SPINCOUNT"))
+    os._exit(0)
+
+machine.prepare_process = look
+from unissl.cli import main
+sys.argv = ["unissl", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "spins"),
+    [({}, str(SPINS)), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+@pytest.mark.parametrize("words", [("train", "--data", "digits"), ("predict", "run", "a.png"), ("demo",)])
+def test_threads_wait_asleep_unless_the_user_says_otherwise(
+    words: tuple[str, ...], said: dict[str, str], spins: str, tmp_path: Path
+) -> None:
+    """Said before torch is there, since OpenMP looks at it once, when it is loaded."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    command = [sys.executable, "-c", WAITING, *words]
+    made = subprocess.run(command, cwd=tmp_path, env=kept | said, check=True, capture_output=True, text=True)
+    assert made.stdout.split() == ["False", spins]

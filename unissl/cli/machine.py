@@ -12,14 +12,17 @@ NEVER = -1
 MADV_HUGEPAGE = 14
 HUGE = 2 << 20
 """Bytes of a huge page."""
+SPINS = 2000
+"""Rounds in which a thread of OpenMP waits for the others before it sleeps, some tens of microseconds."""
 
 
 def prepare_process() -> None:
-    """Keep freed memory in the process, in huge pages. Call before the first tensor.
+    """Let threads that wait sleep, and keep freed memory in the process, in huge pages. Call before torch is imported.
 
     glibc maps every large tensor anew and gives it back at once, and the page faults of that take up to half of a
     training step on a CPU. Without mmap and trimming the same pages serve again.
     """
+    _wait_asleep()
     if platform.libc_ver()[0] != "glibc":
         return
     libc = ctypes.CDLL(None)
@@ -28,6 +31,16 @@ def prepare_process() -> None:
     libc.mallopt(M_TOP_PAD, 64 << 20)
     if not _addresses_are_scarce():
         _prefer_huge_pages(libc, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def _wait_asleep() -> None:
+    """Have libgomp, which looks at this when torch loads it, give up its cores soon; what the user has said stays.
+
+    By itself it waits for milliseconds with a core in use, and two trainings on the same cores stand in each other's
+    way: a step of each takes fifty times as long, where sharing the cores would make that two.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def _addresses_are_scarce() -> bool:

@@ -69,11 +69,11 @@ def train(
     quiet
         Say nothing until the end.
     """
-    flags = merge_flags(data or DataOptions(), method, steps, minutes, net, device, threads)
-    tree = said(flags, config, set_)
     from unissl.cli.machine import prepare_process
 
     prepare_process()
+    flags = merge_flags(data or DataOptions(), method, steps, minutes, net, device, threads)
+    tree = said(flags, config, set_)
     from unissl.distributed.agreement import from_first
 
     finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
