@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from compare import seeds
 
 TEST, LABELS = 2000, 4
 
@@ -179,10 +180,8 @@ def main() -> None:
     parser.add_argument("--tested", action="store_true", help="give the test images to the command")
     parser.add_argument("--folder", type=Path, default=Path("runs/photo-folder"), help="where to write")
     said = parser.parse_args()
-    first, _, last = said.splits.partition("-")
-    splits = list(range(int(first), int(last) + 1)) if last else [int(part) for part in first.split(",")]
     collection = Collection.read(said.file, said.outside)
-    found = {split: one_split(collection, split, said.folder / f"split{split}", said) for split in splits}
+    found = {split: one_split(collection, split, said.folder / f"split{split}", said) for split in seeds(said.splits)}
     columns = ["unissl", "labels-only", "logistic regression"]
     print("accuracy (balanced accuracy)")
     print("| split | " + " | ".join(columns) + " | seconds |\n" + "|---" * (len(columns) + 2) + "|")

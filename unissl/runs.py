@@ -91,9 +91,8 @@ def run(
             state, batches = assemble(config, dataset, split, device)
             next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before any writing
             if trains_further(config, len(dataset.train), split):
-                further_pictures(
-                    config, dataset, device
-                )  # files may be gone, and minutes used up, when they are wanted
+                # Made now and kept in the cache: files may be gone, and minutes used up, when they are wanted.
+                further_pictures(config, dataset, device)
             if config.machine.tune_threads:
                 config = settle_threads(config, state, batches)
             folds = refits(config, split) if dataset.test is None else 0
