@@ -19,6 +19,7 @@ from unissl.cores import cores
 from unissl.data import DataConfig
 from unissl.data.glance import Glance, glance
 from unissl.distil.settings import MOST_MAPS
+from unissl.errors import shortened
 from unissl.features import BATCH, backbone, look
 from unissl.methods.registry import get_method
 from unissl.nets.half import in_half
@@ -82,8 +83,10 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
         pictured = further and distil.get("pictures") is not False and seen.labels < seen.images <= MOST_MAPS
         passes = COPIES + (FURTHER_PASSES if pictured else 0)
         per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
-        return for_photos(seen, minutes, per_image, name, further=further, epochs_said="epochs" in distil)
-    return from_scratch(seen, said, method.takes_vectors())
+        advice = for_photos(seen, minutes, per_image, name, further=further, epochs_said="epochs" in distil)
+    else:
+        advice = from_scratch(seen, said, method.takes_vectors())
+    return replace(advice, reasons=(*advice.reasons, *_warnings(seen)))
 
 
 def for_photos(
@@ -193,6 +196,16 @@ def _size(seen: Glance, seconds: float, per_image: float, gains: int) -> int:
 
 def _count(seen: Glance) -> str:
     return f"{seen.images:,} images, {seen.labels:,} labels of {seen.classes} classes"
+
+
+def _warnings(seen: Glance) -> tuple[str, ...]:
+    """What should be known before time is spent."""
+    if not seen.contradicted:
+        return ()
+    first, number = shortened(seen.contradicted[0]), len(seen.contradicted)
+    who = f"{first} has" if number == 1 else f"{number:,} images have"
+    such = "" if number == 1 else f", such as {first}"
+    return (f"warning: {who} several labels and will be used without one{such}; the report will list them",)
 
 
 def _cores() -> str:

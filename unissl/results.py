@@ -13,6 +13,7 @@ from unissl import __version__
 from unissl.config import to_tree
 from unissl.data import Dataset
 from unissl.data.duplicates import MOST_COMPARED, Copy, find_duplicates
+from unissl.data.oddities import joined
 from unissl.distil import Student
 from unissl.evaluate.calibration import Calibration, calibrate
 from unissl.evaluate.diagnostics import pseudo_label_quality
@@ -32,6 +33,8 @@ from unissl.types import Split
 
 OWN_DATA = ("folder", "parquet")
 """Where images are the user's own, and copies among them news."""
+MOST_REMARKED = 1000
+"""Files that the summary names for one remark; of a million photos half may be stored on their side."""
 
 
 def write_results(
@@ -185,11 +188,18 @@ def summarise(
     skipped = [*dataset.train.skipped, *(() if dataset.test is None else dataset.test.skipped)]
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     if facts["data"] in OWN_DATA:
+        summary["remarks"] = remarks(dataset)
         summary["duplicates"] = duplicates(dataset, split)
         if len(dataset.train) + summary["test_images"] > MOST_COMPARED:
             summary["near_duplicates_among"] = MOST_COMPARED
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary
+
+
+def remarks(dataset: Dataset) -> list[dict[str, Any]]:
+    """What is odd about images that were used, the gravest first, each with its number and the first of its files."""
+    said = joined([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    return [{"remark": text, "count": len(files), "files": list(files[:MOST_REMARKED])} for text, files in said.items()]
 
 
 def duplicates(dataset: Dataset, split: Split) -> list[dict[str, Any]]:

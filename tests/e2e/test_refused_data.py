@@ -71,8 +71,11 @@ def test_pool_without_truth_for_a_supervised_reference(refuses: Refuses, here: P
     ("text", "says"),
     [
         ("file,label\ncat/0.png,cat\ndog/9.png,dog\n", ("Line 3", "'dog/9.png'", "no such file", "correct that line")),
-        ("file,label\ncat/0.png,cat\ncat/0.png,dog\n", ("two labels, 'cat' and 'dog'", "keep one")),
-        ("cat/0.png\tcat\ncat\\0.PNG\tdog\n", ("gives cat/0.png two labels, 'cat' and 'dog'", "keep one")),
+        (
+            "file,label\ncat/0.png,cat\ncat/0.png,dog\n",
+            ("several labels, 'cat' and 'dog'", "no other image is labelled 'cat'; keep one"),
+        ),
+        ("cat/0.png\tcat\ncat\\0.PNG\tdog\n", ("gives cat/0.png several labels, 'cat' and 'dog'", "keep one")),
         ("when,who,what\n1,2,3\n", ("needs a header line with the columns file and label", "found: when, who, what")),
         ('"cat/0.png,cat\n', ("labels.csv is not a table of cells", "save it as CSV again")),
         ("file,label\ncat/0.png,cat\n", ("at least two classes", "only 'cat'")),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import html5lib
+import numpy as np
+import pytest
 from cli_helpers import QUICK, make_photos, picture, succeed
+from PIL import Image
 
-REASONS = {
+LEFT_OUT = {
     "text.jpg": "not an image that Pillow can read",
     "empty.png": "the file is empty",
     "cut.png": "damaged image",
@@ -21,10 +26,34 @@ REASONS = {
     "circle": "a link to a folder",
     "folder.jpg": "a folder, not an image",
     "pipe.png": "a pipe or device",
+    "huge.png": "more than 100 megapixels (12000 x 12000)",
+    "no permission.png": "Permission denied",
+    "closed": "folder that may not be read",
+}
+LONG = "l" * 240
+REMARKED = {
+    "black.png": "one colour all over",
+    "pixel.png": "less than 16 pixels wide or high",
+    "thin.png": "more than four times as long as wide",
+    "moving.gif": "only the first is used",
+    "pages.tif": "only the first is used",
+    "clear.png": "partly transparent",
+    "print.jpg": "in the colours of print (CMYK)",
+    "deep.png": "more than 8 bits per channel",
+    "float.tif": "more than 8 bits per channel",
+    "turned.jpg": "turned as its EXIF note says",
+    "large.jpg": "more than 16 megapixels",
+    "a jpeg.png": "its name does not say of which type it is",
+    "no suffix": "its name does not say of which type it is",
+    "éñ 猫.png": "letters beyond ASCII",
+    f"{LONG}.png": "longer than 100 characters",
+    "two\nlines.png": "a line break",
+    "cat/3.png": "has several labels in the label file ('cat' and 'dog'); used without a label",
+    "dog/3.png": "has several labels in the label file ('dog' and none); used without a label",
 }
 
 
-def make_trouble(pool: Path) -> None:
+def make_unreadable(pool: Path) -> None:
     (pool / "text.jpg").write_text("not an image")
     (pool / "empty.png").write_bytes(b"")
     whole = (pool / "0.png").read_bytes()
@@ -37,12 +66,94 @@ def make_trouble(pool: Path) -> None:
     (pool / "circle").symlink_to(pool.parent)
     (pool / "folder.jpg").mkdir()
     os.mkfifo(pool / "pipe.png")
+    Image.new("1", (12_000, 12_000)).save(pool / "huge.png")
+    (pool / "no permission.png").write_bytes(whole)
+    (pool / "closed").mkdir()
 
 
-def test_each_kind_is_told(here: Path) -> None:
+def make_odd(pool: Path) -> None:
+    photo = picture(90, seed=5, side=40)
+    grey = np.asarray(photo.convert("L"))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (30, 30)).save(pool / "black.png")
+    photo.resize((1, 1)).save(pool / "pixel.png")
+    photo.resize((3, 900)).save(pool / "thin.png")
+    photo.save(pool / "moving.gif", save_all=True, append_images=[photo.rotate(90)])
+    photo.save(pool / "pages.tif", save_all=True, append_images=[photo.rotate(90)])
+    photo.convert("LA").point(lambda value: value // 2).save(pool / "clear.png")
+    photo.convert("CMYK").save(pool / "print.jpg")
+    Image.fromarray(grey.astype(np.uint16) * 257).save(pool / "deep.png")
+    Image.fromarray(grey / np.float32(255)).save(pool / "float.tif")
+    photo.save(pool / "turned.jpg", exif=exif)
+    photo.resize((4001, 4000)).save(pool / "large.jpg")
+    photo.save(pool / "a jpeg.png", "JPEG")
+    for name in ("no suffix", "éñ 猫.png", f"{LONG}.png", "two\nlines.png"):
+        picture(90, seed=len(name), side=40).save(pool / name, "PNG")
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file and one folder are forbidden, also for a user who may do everything."""
+    really_scan, really_open = os.scandir, Image.open
+
+    def scandir(path: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return really_scan(path)
+
+    def open_image(path: Any, *rest: Any, **options: Any) -> Image.Image:
+        if isinstance(path, str) and Path(path).name == "no permission.png":
+            raise PermissionError(13, "Permission denied", path)
+        return really_open(path, *rest, **options)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Image, "open", open_image)
+
+
+def page_of(run: Path) -> Any:
+    page = (run / "report.html").read_text(encoding="utf-8")
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page).find("body")
+
+
+def text_of(part: Any) -> str:
+    return " ".join(" ".join(part.itertext()).split())
+
+
+def test_each_kind_is_told(here: Path, closed: None) -> None:
+    photos = make_photos(here / "photos", each=5)
+    pool = photos / "unlabeled"
+    make_unreadable(pool)
+    make_odd(pool)
+    shutil.copy(pool / "1.png", pool / "copy.png")
+    labels = [(f"{name}/{i}.png", name) for name in ("cat", "dog") for i in range(5)]
+    labels += [("cat/3.png", "dog"), ("dog/3.png", "")]
+    (here / "labels.csv").write_text("".join(f"{file},{label}\n" for file, label in [("file", "label"), *labels]))
+    words = ("--images", "photos", "--labels", "labels.csv", "--no-reference", "--set", "train.folds=0")
+    outcome = succeed("train", *words, *QUICK, "--set", "data.size=16", "--out", "run")
+    assert "warning: 2 images have several labels and will be used without one, such as cat/3.png" in outcome.out
+    assert f"{len(LEFT_OUT)} files or folders were left out" in outcome.out
+    assert "2 images with several labels were used without one; summary.json lists them" in outcome.out
+    summary = json.loads((here / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["labelled"] == [4, 4]
+    assert summary["pool"]["images"] == 6 + 1 + len(REMARKED)
+    told = {(file, item["remark"]) for item in summary["remarks"] for file in item["files"]}
+    assert all(item["count"] == len(item["files"]) for item in summary["remarks"])
+    names = {name if "/" in name else f"unlabeled/{name}": what for name, what in REMARKED.items()}
+    assert [name for name in names if not [1 for file, said in told if file == name and names[name] in said]] == []
+    page = page_of(here / "run")
+    rows, text = [text_of(row) for row in page.iter("tr")], text_of(page)
+    for name, said in ({f"unlabeled/{name}": reason for name, reason in LEFT_OUT.items()} | names).items():
+        shown = " ".join(name.split())
+        assert [row for row in rows if said in row and shown in row.partition(said)[2]], f"{name}: {said}"
+    assert "2 files have several labels in the label file" in text
+    assert "Some images show little, or are used in part" in text
+    assert "unlabeled/copy.png (pool)" in text and "there more than once" in text
+
+
+def test_copies_and_single_labels_are_told(here: Path) -> None:
     photos = make_photos(here / "photos")
     pool = photos / "unlabeled"
-    make_trouble(pool)
     shutil.copy(photos / "cat" / "0.png", photos / "dog" / "the same.png")
     shutil.copy(pool / "1.png", pool / "éñ 猫 & <copy>.png")
     (photos / "owl").mkdir()
@@ -52,13 +163,8 @@ def test_each_kind_is_told(here: Path) -> None:
         picture(70 * number, seed=50 + number).save(here / "tests" / name / "a.png")
     shutil.copy(pool / "2.png", here / "tests" / "cat" / "leak.png")
     succeed("train", "--data", "photos", "--test", "tests", "--no-reference", "--quiet", *QUICK, "--out", "run")
-    succeed("report", "run")
-    page = (here / "run" / "report.html").read_text(encoding="utf-8")
-    tree = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
-    text = " ".join(" ".join(tree.find("body").itertext()).split())
-    assert f"{len(REASONS)} files or folders were left out" in text
-    for name, reason in REASONS.items():
-        assert reason in text and f"unlabeled/{name}" in text, name
+    text = text_of(page_of(here / "run"))
+    assert "Every image could be read." in text
     assert "unlabeled/éñ 猫 & <copy>.png (pool)" in text
     assert "The same image has different labels in 1 case" in text and "dog/the same.png (labelled = dog)" in text
     assert "Test images are learnt from in 1 case" in text and "leak.png (test = cat)" in text

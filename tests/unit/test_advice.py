@@ -59,6 +59,18 @@ def test_a_glance_at_a_folder(tmp_path: Path, colour: bool) -> None:
     assert seen == Glance(images=13, labels=9, classes=2, side=41, colour=colour)  # 41.5, the median of 40 to 43
 
 
+def test_several_labels_for_one_file_are_told_before_the_start(tmp_path: Path) -> None:
+    photos = folder(tmp_path / "photos")
+    lines = ["cat/0.png,cat", "dog/0.png,dog", "cat/1.png,cat", "cat/1.png,dog"]
+    said = {"data": {"name": "folder", "root": str(photos), "labels": str(tmp_path / "labels.csv")}}
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    assert advised(said)[1][-1].startswith("warning: cat/1.png has several labels and will be used without one;")
+    (tmp_path / "labels.csv").write_text("\n".join([*lines, "dog/1.png,cat", "dog/1.png,dog"]))
+    assert "2 images have several labels and will be used without one, such as cat/1.png" in advised(said)[1][-1]
+    (tmp_path / "labels.csv").write_text("\n".join(lines[:3]))
+    assert not [reason for reason in advised(said)[1] if "warning" in reason]
+
+
 def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
     for file in folder(tmp_path, colour=False).rglob("*.png"):
         Image.open(file).convert("RGB").save(file)

@@ -83,7 +83,7 @@ def find_images(path: Path) -> list[str]:
 
 def chunks_of(model: Model, files: list[str], done: int = 0) -> Iterator[Records]:
     """Records of the files after the first ``done``, with a bar; files that cannot be read are named on stderr."""
-    from unissl.data.folder import printable
+    from unissl.data.file_names import printable
     from unissl.data.progress import Progress
     from unissl.evaluate.stream import predict_chunks
 

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from unissl.errors import UserError
 from unissl.reading import parse_json, read_text
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
 DRAFT = ".rows"
 """Where it lies in a temporary folder, what is there already can be used."""

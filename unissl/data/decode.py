@@ -24,26 +24,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import lru_cache
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from unissl.cores import cores
 from unissl.data.fit import COVER, Fits
+from unissl.data.oddities import LARGE_PIXELS, NONE, Oddity, has_frames, is_seen_through, oddities_of_header
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes
 """A path, or the bytes of an image file."""
 
 MAX_PIXELS = 100_000_000
-LARGE_PIXELS = 16_000_000
 PER_TASK = 32
 MARGIN = 3
 """JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
 UNMISTAKABLE = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
 """Formats whose first bytes suffice to tell an image from any other file."""
 RAW_SUFFIXES = {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2", ".srw"}
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings an image upright, by its EXIF orientation."""
 HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 
 _one_large_image = Lock()
@@ -53,20 +64,38 @@ class Unreadable(Exception):
     """Why an image cannot be used, in a few words."""
 
 
+class Picture(NamedTuple):
+    """A decoded image and what was odd about its file."""
+
+    pixels: Pixels
+    oddities: Oddity
+
+
 def decode(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Pixels:
     """The image as (size, size, channels), or wider where ``fit`` is; 1 channel is its luminance, 3 are RGB."""
+    return read_picture(source, size, channels, fit).pixels
+
+
+def read_picture(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Picture:
+    """Like :func:`decode`, with what was odd about the file."""
     try:
         with _open(source) as image:
+            oddities = oddities_of_header(image, source if isinstance(source, str) else None, size)
             if fit.coarse and min(image.size) >= 2 * MARGIN * size:
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
             with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
-                flat = _flatten(_upright(image))
+                upright, turned = _upright(image)
+                oddities |= turned | (Oddity.TRANSPARENT if is_seen_through(upright) else NONE)
+                flat = _flatten(upright)
                 transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
                 square = fit(flat.convert("L" if grey else "RGB"), size)
             if transform is not None:
                 square = ImageCms.applyTransform(square, transform) or square
-            return np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
+            pixels = np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
+            if (pixels == pixels[0, 0]).all():
+                oddities |= Oddity.BLANK
+            return Picture(pixels, oddities | (Oddity.FRAMES if has_frames(image) else NONE))
     except Unreadable:
         raise
     except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
@@ -107,10 +136,10 @@ def scale_arrays(images: Pixels, size: int | None) -> Pixels:
 
 def decode_stream(
     items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Fits = COVER
-) -> Iterator[tuple[int, Pixels | Unreadable]]:
+) -> Iterator[tuple[int, Picture | Unreadable]]:
     """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
 
-    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Pixels | Unreadable]]:
+    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Picture | Unreadable]]:
         return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in some]
 
     workers = cores()
@@ -137,14 +166,14 @@ def read_images(
         if isinstance(result, Unreadable):
             skipped.append((names[row], str(result)))
         else:
-            images[len(kept)] = result
+            images[len(kept)] = result.pixels
             kept.append(names[row])
     return images[: len(kept)], kept, skipped
 
 
-def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fits) -> Pixels | Unreadable:
+def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fits) -> Picture | Unreadable:
     try:
-        return decode(source, size, channels, fit)
+        return read_picture(source, size, channels, fit)
     except Unreadable as reason:
         return reason
 
@@ -189,12 +218,13 @@ def _why_no_image(source: Encoded) -> str:
     return "not an image that Pillow can read"
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image) -> tuple[Image.Image, Oddity]:
     image.load()
     try:
-        return ImageOps.exif_transpose(image)
+        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken metadata is no reason to lose an intact image
-        return image
+        return image, NONE
+    return (image, NONE) if turn is None else (image.transpose(turn), Oddity.TURNED)
 
 
 def _flatten(image: Image.Image) -> Image.Image:

@@ -12,7 +12,9 @@ import numpy as np
 
 from unissl.data.cache import Entry, cached
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout
+from unissl.data.file_names import printable, remarks_on_names, writable
 from unissl.data.layout import Layout, read_layout, read_test_layout
+from unissl.data.oddities import joined, remarks_on_images
 from unissl.data.store import store_encoded, unreadable_message
 from unissl.errors import UserError
 from unissl.types import UNKNOWN, ImageTable
@@ -34,7 +36,10 @@ def load_folder(config: DataConfig) -> Dataset:
     if config.holdout is not None:
         test_root, held = root, choose_holdout(layout.labels, config.holdout)
         rest = np.setdiff1d(np.arange(len(layout.files)), held)
-        test_layout, layout = layout.subset(held), replace(layout.subset(rest), skipped=layout.skipped)
+        test_layout, layout = (
+            layout.subset(held),
+            replace(layout.subset(rest), skipped=layout.skipped, remarks=layout.remarks),
+        )
         _require_every_class(layout)
     entry = _entry(root, layout, size, None)
     train = _table(root, layout, entry)
@@ -80,18 +85,18 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     def originals() -> Iterator[str]:
         return (os.path.join(root, file) for file in kept.files)
 
-    content = entry.hashes["images"]
-    return ImageTable(entry.arrays["images"], kept.labels, kept.class_names, files, listed, content, originals)
-
-
-def writable(name: str) -> str:
-    """A file name as it may be written to UTF-8 files: bytes that are no UTF-8, which Linux allows, become \\xNN."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def printable(name: str) -> str:
-    """A file name as it may stand in a sentence: on one line."""
-    return name if name.isprintable() else repr(writable(name))
+    about_labels = {text: tuple(map(writable, named)) for text, named in layout.remarks.items()}
+    about_images = remarks_on_images(np.asarray(entry.arrays["oddities"]), lambda row: files[row])
+    return ImageTable(
+        entry.arrays["images"],
+        kept.labels,
+        kept.class_names,
+        files,
+        listed,
+        entry.hashes["images"],
+        originals,
+        joined([about_labels, about_images, remarks_on_names(kept.files)]),
+    )
 
 
 def _require_every_class(layout: Layout) -> None:

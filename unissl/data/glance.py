@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -23,13 +23,15 @@ THUMBNAIL = 16
 
 @dataclass(frozen=True)
 class Glance:
-    """Images and labels in number, the usual shorter side in pixels, and whether any of those looked at has colour."""
+    """Images and labels in number, the usual shorter side in pixels, whether any of those looked at has colour, and
+    the files that have several labels."""
 
     images: int
     labels: int
     classes: int
     side: int
     colour: bool
+    contradicted: tuple[str, ...] = ()
 
 
 def glance(config: DataConfig) -> Glance:
@@ -41,7 +43,8 @@ def glance(config: DataConfig) -> Glance:
         return _of(labels, some)
     layout = read_layout(Path(config.root), config.labels, Path(config.test) if config.test is not None else None)
     chosen = np.linspace(0, len(layout.files) - 1, min(LOOKED_AT, len(layout.files))).astype(int)
-    return _of(layout.labels, (os.path.join(config.root, layout.files[row]) for row in chosen))
+    seen = _of(layout.labels, (os.path.join(config.root, layout.files[row]) for row in chosen))
+    return replace(seen, contradicted=tuple(file for files in layout.remarks.values() for file in files))
 
 
 def _of(labels: np.ndarray[tuple[int], np.dtype[np.int64]], some: Iterable[Encoded]) -> Glance:

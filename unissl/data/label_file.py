@@ -2,7 +2,8 @@
 
 Comma, semicolon or tab; with or without a header, a byte-order mark, quotes; lines ended by either system. A file may
 be given relative to the folder or to the CSV file, absolute, with backslashes, in other capitals or without its suffix.
-What could mean two things is refused: a label on the wrong image is worse than a question.
+What could mean two things is refused: a label on the wrong image is worse than a question. A file with several labels
+is used without any and told of, unless a class would lose its last one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ LABEL_COLUMNS = (
 """Where a header has several of these, the first in the list counts: ids come last."""
 SEPARATORS = ",;\t"
 NO_LABEL = ("", "-1")
+CONTRADICTED = "has several labels in the label file"
+"""How a remark begins that somebody has to act on."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +41,55 @@ class _Line:
     cells: list[str]
 
 
-def read_label_file(path: Path, root: Path, images: Sequence[str]) -> dict[str, str | None]:
-    """Relative path to label, None where the label is left empty. ``images`` are those found below ``root``."""
+@dataclass(frozen=True)
+class FileLabels:
+    """Relative path to label, None where it is left empty or is not the only one; and all labels of the latter."""
+
+    named: dict[str, str | None]
+    contradicted: dict[str, tuple[str | None, ...]]
+
+    def remarks(self) -> dict[str, tuple[str, ...]]:
+        """What there is to say about contradictions, with the files that it is said of."""
+        said = _grouped((_spoken(labels), file) for file, labels in sorted(self.contradicted.items()))
+        return {f"{CONTRADICTED} ({labels}); used without a label": tuple(files) for labels, files in said.items()}
+
+
+def read_label_file(path: Path, root: Path, images: Sequence[str]) -> FileLabels:
+    """``images`` are those found below ``root``."""
     lines = _split(path, _text(path))
     finder = _Finder(path, root, images)
     file_column, label_column, has_header = _columns(path, lines, finder)
-    named: dict[str, str | None] = {}
+    given: defaultdict[str, dict[str | None, None]] = defaultdict(dict)
     for line in lines[has_header:]:
         if len(line.cells) <= max(file_column, label_column):
             raise UserError(f"Line {line.number} of {path} has too few columns; give a file and a label.")
         file = finder.find(line.cells[file_column], line.number)
         label = None if line.cells[label_column] in NO_LABEL else line.cells[label_column]
-        if named.setdefault(file, label) != label:
-            both = " and ".join("none" if one is None else repr(shortened(one)) for one in (named[file], label))
-            raise UserError(f"{path} gives {_shown(file)} two labels, {both}; keep one of them.")
-    return named
+        given[file][label] = None
+    named = {file: None if len(labels) > 1 else next(iter(labels)) for file, labels in given.items()}
+    several = {file: labels for file, labels in given.items() if len(labels) > 1}
+    found = FileLabels(named, {file: tuple(sorted(labels, key=_none_last)) for file, labels in several.items()})
+    _require_a_label_of_each_class(path, found)
+    return found
+
+
+def _require_a_label_of_each_class(path: Path, found: FileLabels) -> None:
+    kept = set(found.named.values())
+    for file, labels in found.contradicted.items():
+        lost = next((label for label in labels if label not in kept and label is not None), None)
+        if lost is not None:
+            raise UserError(
+                f"{path} gives {_shown(file)} several labels, {_spoken(labels)}, and no other image is labelled "
+                f"{shortened(lost)!r}; keep one of them."
+            )
+
+
+def _none_last(label: str | None) -> tuple[bool, str]:
+    return label is None, label or ""
+
+
+def _spoken(labels: Sequence[str | None]) -> str:
+    return " and ".join("none" if label is None else repr(shortened(label)) for label in labels)
 
 
 def _text(path: Path) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from unissl.data.dataset import require_two_classes, sort_class_names
 from unissl.data.decode import RAW_SUFFIXES, looks_like_image
-from unissl.data.label_file import read_label_file
+from unissl.data.label_file import FileLabels, read_label_file
 from unissl.errors import UserError, did_you_mean
 from unissl.types import UNKNOWN
 
@@ -44,15 +44,17 @@ Skipped = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths relative to the root, sorted, with a label each; ``skipped`` has path and reason of what is not used."""
+    """Paths relative to the root, sorted, with a label each; ``skipped`` has path and reason of what is not used,
+    ``remarks`` what there is to say about some that are."""
 
     files: tuple[str, ...]
     labels: npt.NDArray[np.int64]
     class_names: tuple[str, ...]
     skipped: Skipped = ()
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def subset(self, rows: npt.NDArray[np.int64]) -> Layout:
-        """These rows only. What was skipped stays with the whole."""
+        """These rows only. What was skipped or remarked stays with the whole."""
         return Layout(tuple(self.files[row] for row in rows), self.labels[rows], self.class_names)
 
 
@@ -73,8 +75,10 @@ def read_layout(root: Path, labels: str | None, without: Path | None) -> Layout:
     tops = _subfolders(root)
     found = find_images(root, without)
     skipped = found.left_out()
+    remarks: Mapping[str, tuple[str, ...]] = {}
     if labels is not None:
-        named = _labels_from_csv(root, labels, found, without)
+        given = _labels_from_csv(root, labels, found, without)
+        named, remarks = given.named, given.remarks()
     else:
         _refuse_parts(root, tops)
         tops = [name for name in tops if without is None or not _same(root / name, without)]
@@ -84,7 +88,7 @@ def read_layout(root: Path, labels: str | None, without: Path | None) -> Layout:
             raise UserError(f"The folder {root} holds no images; put them into one subfolder per class.")
     class_names = sort_class_names(name for name in named.values() if name is not None)
     require_two_classes(class_names, labels or str(root))
-    return _layout(named, class_names, skipped)
+    return replace(_layout(named, class_names, skipped), remarks=remarks)
 
 
 def read_test_layout(root: Path, class_names: tuple[str, ...]) -> Layout:
@@ -159,16 +163,18 @@ def _layout(named: Mapping[str, str | None], class_names: tuple[str, ...], skipp
     return Layout(tuple(files), np.array(labels, dtype=np.int64), class_names, skipped)
 
 
-def _labels_from_csv(root: Path, labels: str, found: Found, without: Path | None) -> dict[str, str | None]:
+def _labels_from_csv(root: Path, labels: str, found: Found, without: Path | None) -> FileLabels:
     """Every image with its label or None. What lies in the test folder is not for learning, whatever the file says."""
     path = Path(labels) if Path(labels).is_file() else root / labels
     if not path.is_file():
         raise UserError(f"There is no labels file {labels}; check the path given with --labels.")
-    named = {**dict.fromkeys(found.files), **read_label_file(path, root, found.files)}
-    if without is None:
-        return named
-    tested = os.path.realpath(without)
-    return {file: label for file, label in named.items() if not _is_within(os.path.realpath(root / file), tested)}
+    given = read_label_file(path, root, found.files)
+    named, contradicted = {**dict.fromkeys(found.files), **given.named}, given.contradicted
+    if without is not None:
+        tested = os.path.realpath(without)
+        named = {f: label for f, label in named.items() if not _is_within(os.path.realpath(root / f), tested)}
+        contradicted = {f: labels for f, labels in contradicted.items() if f in named}
+    return FileLabels(named, contradicted)
 
 
 def _labels_from_folders(root: Path, tops: Sequence[str], found: Found) -> tuple[dict[str, str | None], Skipped]:

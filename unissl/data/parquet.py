@@ -18,6 +18,7 @@ import numpy.typing as npt
 from unissl.data.cache import Entry, cached, save_array
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout, is_name, numbered_classes, require_two_classes
 from unissl.data.decode import Unreadable, image_size
+from unissl.data.oddities import remarks_on_images
 from unissl.data.parquet_file import intact, open_parquet, read_columns
 from unissl.data.store import store_encoded
 from unissl.errors import UserError, shortened
@@ -53,8 +54,9 @@ def load_parquet(config: DataConfig) -> Dataset:
         raise UserError(
             f"{config.root} holds test files only; add train*.parquet or name the training file with --root."
         )
-    entry = _entry(_Part(parts.train, config.holdout), config.size)
-    train = replace(_table(entry), originals=lambda: _originals(parts.train, config.holdout, entry))
+    train_part = _Part(parts.train, config.holdout)
+    entry = _entry(train_part, config.size)
+    train = replace(_table(train_part, entry), originals=lambda: _originals(parts.train, config.holdout, entry))
     test_part = None
     if config.holdout:
         test_part = _Part(parts.train, config.holdout, train.class_names)
@@ -62,14 +64,15 @@ def load_parquet(config: DataConfig) -> Dataset:
         test_part = _Part(test_files, None, train.class_names)
     test = None
     if test_part is not None:
-        test = _table(_entry(test_part, train.images.shape[1], train.images.shape[3]))
+        test = _table(test_part, _entry(test_part, train.images.shape[1], train.images.shape[3]))
     return Dataset("parquet", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
 
 
 def parquet_test_table(place: Path, class_names: tuple[str, ...], size: int, channels: int) -> ImageTable:
     """Labelled images of the given classes."""
     parts = _parts(place)
-    return _table(_entry(_Part(parts.test or parts.train, None, class_names), size, channels))
+    part = _Part(parts.test or parts.train, None, class_names)
+    return _table(part, _entry(part, size, channels))
 
 
 def first_images(place: Path, count: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
@@ -123,11 +126,19 @@ class _Part:
         return f"{self.files[0] if len(self.files) == 1 else self.files[0].parent} row {row}"
 
 
-def _table(entry: Entry) -> ImageTable:
+def _table(part: _Part, entry: Entry) -> ImageTable:
     skipped = tuple((name, reason) for name, reason in entry.meta["skipped"])
-    labels = np.asarray(entry.arrays["labels"])[np.asarray(entry.arrays["rows"])]
+    kept = np.asarray(entry.arrays["rows"])
+    labels, origin = np.asarray(entry.arrays["labels"])[kept], np.asarray(entry.arrays["origin"])[kept]
     names = tuple(entry.meta["class_names"])
-    return ImageTable(entry.arrays["images"], labels, names, skipped=skipped, content=entry.hashes["images"])
+    return ImageTable(
+        entry.arrays["images"],
+        labels,
+        names,
+        skipped=skipped,
+        content=entry.hashes["images"],
+        remarks=remarks_on_images(np.asarray(entry.arrays["oddities"]), lambda row: part.name(origin[row])),
+    )
 
 
 def _originals(files: tuple[Path, ...], holdout: int | None, entry: Entry) -> Iterator[bytes]:
@@ -148,6 +159,7 @@ def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
         rows = part.rows(every_label)
         labels = every_label[rows]
         save_array(target / "labels.npy", labels)
+        save_array(target / "origin.npy", rows)
         meta = store_encoded(
             target,
             _chosen(columns, rows),

@@ -61,7 +61,8 @@ def store_encoded(
     name: Callable[[int], str],
     fit: Fits = COVER,
 ) -> dict[str, Any]:
-    """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read.
+    """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read and to
+    ``oddities.npy`` what is odd about those (:mod:`unissl.data.oddities`).
 
     An unreadable row is left out and listed with the reason under "skipped" of the returned meta, unless ``is_needed``
     says that a label would be lost with it. With ``channels`` None the images become one channel if
@@ -70,8 +71,8 @@ def store_encoded(
     skipped: list[tuple[int, str]] = []
     depth = channels or 3
     with DecodedRows(folder, (total, size, size, depth)) as decoded:
-        left = ((row, source) for row, source in items if not decoded.kinds[row])
-        with Progress("decoding images", total, done=int(np.count_nonzero(decoded.kinds))) as progress:
+        left = ((row, source) for row, source in items if not decoded.marks[row])
+        with Progress("decoding images", total, done=int(np.count_nonzero(decoded.marks))) as progress:
             for row, result in decode_stream(left, size, depth, fit):
                 if isinstance(result, Unreadable):
                     if is_needed(row):
@@ -80,12 +81,13 @@ def store_encoded(
                 else:
                     decoded.write(row, result)
                 progress.advance()
-    rows = np.flatnonzero(decoded.kinds)
+    rows = np.flatnonzero(decoded.marks)
     if not len(rows):
         raise UserError(f"None of the {total} images can be read (the first: {skipped[0][1]}); check the data folder.")
     grey = channels is None and not (decoded.kinds == COLOUR).any()
     _compact(decoded, rows, 1 if grey else depth)
     save_array(folder / "rows.npy", rows)
+    save_array(folder / "oddities.npy", decoded.oddities[rows])
     moments = _moments(np.load(folder / "images.npy", mmap_mode="r"))
     return {**moments, "skipped": sorted(skipped)}
 

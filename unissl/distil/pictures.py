@@ -88,10 +88,11 @@ def decoded(table: ImageTable) -> Iterator[npt.NDArray[np.uint8]]:
     assert table.originals is not None
     size, channels = table.images.shape[2:]
     rows = 0
-    for row, pixels in decode_stream(enumerate(table.originals()), size, channels, PICTURES):
+    for row, result in decode_stream(enumerate(table.originals()), size, channels, PICTURES):
         name = f"Image {row + 1}" if table.files is None else table.files[row]
-        if isinstance(pixels, Unreadable):
-            raise UserError(f"{name} could be read before and cannot be read any more ({pixels}); put it back.")
+        if isinstance(result, Unreadable):
+            raise UserError(f"{name} could be read before and cannot be read any more ({result}); put it back.")
+        pixels = result.pixels
         if np.abs(pixels[:, :size].astype(np.int16) - table.images[row]).mean() > SAME:
             raise UserError(f"{name} has changed since it was first read; start again.")
         rows += 1

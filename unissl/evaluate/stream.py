@@ -53,7 +53,7 @@ def _decode(files: Sequence[str], model: Model) -> Decoded:
         if isinstance(result, Unreadable):
             reasons[position] = str(result)
         else:
-            images[len(kept)] = result
+            images[len(kept)] = result.pixels
             kept.append(position)
     return images[: len(kept)], kept, reasons
 

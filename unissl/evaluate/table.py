@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unissl.data.folder import writable
+from unissl.data.file_names import writable
 from unissl.evaluate.doubt import REASONS
 from unissl.evaluate.stream import READ, Records
 

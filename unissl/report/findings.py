@@ -6,17 +6,20 @@ Nothing here looks at the truth of the pool: what is said about it follows from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from unissl.evaluate.calibration import Bin
 from unissl.report.finding import Finding
 from unissl.report.findings_labels import (
     Duplicates,
+    contradicted,
     doubtful_labels,
     harmless_copies,
     labels_disagree,
     leaked_tests,
     leaks_test,
     left_out,
+    showing_little,
     single_labels,
     two_labels,
 )
@@ -39,6 +42,7 @@ def health(
     calibration_error: float | None = None,
     bins: Sequence[Bin] = (),
     skipped: Sequence[Mapping[str, str]] = (),
+    remarks: Sequence[Mapping[str, Any]] = (),
     duplicates: Sequence[Duplicates] = (),
 ) -> list[Finding]:
     """Everything there is to say about a run, problems first. What is not known is left out."""
@@ -50,6 +54,7 @@ def health(
         fallen,
         leaked_tests(leaks),
         two_labels(clashes),
+        contradicted(remarks),
         None if head.gain is None else worth_of_pool(head.gain, head.gain_interval),
         doubtful_labels(doubtful, checked),
         None if fallen or not predicted else missing_from_pool(absent_classes(predicted), predicted, names),
@@ -59,6 +64,7 @@ def health(
         few_images(head.images, head.source == "cross-validation"),
         single_labels(labelled, names) if labelled else None,
         left_out(skipped),
+        showing_little(remarks),
         harmless_copies(harmless),
     ]
     return sorted((f for f in found if f is not None), key=lambda f: f.level == "notice")

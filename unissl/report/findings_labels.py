@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unissl.data.label_file import CONTRADICTED
+from unissl.data.oddities import SHOWS_LITTLE
 from unissl.report.finding import Finding
 from unissl.report.trouble import kinds_of_trouble
 from unissl.report.words import counted, listing
@@ -90,4 +92,28 @@ def left_out(skipped: Sequence[Mapping[str, str]]) -> Finding | None:
         f"{counted(len(skipped), 'file or folder was', 'files or folders were')} left out",
         f"The run went on without {'it' if len(skipped) == 1 else 'them'}: {told}{more}.",
         "See every reason under “Files”; repair or remove what is listed there.",
+    )
+
+
+def contradicted(remarks: Sequence[Mapping[str, Any]]) -> Finding | None:
+    count = sum(item["count"] for item in remarks if item["remark"].startswith(CONTRADICTED))
+    if not count:
+        return None
+    return Finding(
+        "problem",
+        f"{counted(count, 'file has', 'files have')} several labels in the label file",
+        "Which of them is right cannot be known from here, so these images were used without a label.",
+        "Keep one label for each file listed under “Files” and train again.",
+    )
+
+
+def showing_little(remarks: Sequence[Mapping[str, Any]]) -> Finding | None:
+    little = [item for item in remarks if item["remark"] in SHOWS_LITTLE]
+    if not little:
+        return None
+    return Finding(
+        "notice",
+        "Some images show little, or are used in part",
+        "; ".join(f"{item['count']:,} × {item['remark'].replace(';', ',')}" for item in little) + ".",
+        "Look at those listed under “Files”, and take out what is not meant to be learnt from.",
     )

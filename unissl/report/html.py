@@ -68,7 +68,7 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
     strange = outsiders(record, seen)
     bins, error = calibration(record)
     head = headline(record)
-    skipped = summary.get("skipped", [])
+    skipped, remarks = summary.get("skipped", []), summary.get("remarks", [])
     return template.render(
         record=record,
         reason=reason,
@@ -85,6 +85,7 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
             calibration_error=error,
             bins=bins,
             skipped=skipped,
+            remarks=remarks,
             duplicates=summary.get("duplicates", []),
         ),
         classes=tables.class_rows(record),
@@ -94,6 +95,7 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
         pictures=shown_images(record, seen, rivals, leads, strange),
         strange=strange,
         trouble=kinds_of_trouble(skipped),
+        remarks=remarks,
         duplicates=tables.duplicate_rows(record),
         pixelated=seen is not None and seen.album.is_coarse,
         card=tables.reproducibility(record),

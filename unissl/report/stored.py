@@ -71,6 +71,12 @@ class LeftOut(Stored):
     reason: str
 
 
+class Remarked(Stored):
+    remark: str
+    count: Count
+    files: list[str]
+
+
 class Copied(Stored):
     part: str
     row: Count
@@ -108,6 +114,7 @@ class Summary(Stored):
     calibration: Calibrated | None = None
     pool: Pool | None = None
     skipped: list[LeftOut] = []
+    remarks: list[Remarked] = []
     duplicates: list[Group] = []
     warnings: list[str] = []
     distilled: bool = False

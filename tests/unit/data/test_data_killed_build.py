@@ -28,7 +28,7 @@ SIDE, POOL = 8, 60
 ROW = SIDE * SIDE * 3
 
 
-@pytest.fixture(params=["colour", "grey", "one unreadable"])
+@pytest.fixture(params=["colour", "grey", "one unreadable", "some odd"])
 def photos(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """With all that decides how an entry is completed: as decoded, with one channel, without some rows."""
     rng = np.random.default_rng(0)
@@ -39,6 +39,9 @@ def photos(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(place / f"{number:02}.png")
     if request.param == "one unreadable":
         (tmp_path / "photos" / "unlabeled" / "30.png").write_text("hello")
+    if request.param == "some odd":
+        for number in range(4, POOL, 3):
+            Image.new("CMYK", (SIDE, SIDE)).save(tmp_path / "photos" / "unlabeled" / f"{number:02}.png", "TIFF")
     return tmp_path / "photos"
 
 
@@ -64,6 +67,7 @@ class Counter:
 def assert_same(one: ImageTable, other: ImageTable) -> None:
     assert np.array_equal(one.images, other.images) and one.images.shape == other.images.shape
     assert (one.files, one.skipped, one.content) == (other.files, other.skipped, other.content)
+    assert one.remarks == other.remarks
 
 
 @pytest.fixture
@@ -113,7 +117,17 @@ def test_labels_may_change_in_between(photos: Path, calm: ImageTable, monkeypatc
     assert np.array_equal(load_photos(photos).images, calm.images)
 
 
-@pytest.mark.parametrize("spoil", ["marks too long", "marks unknown", "pixels gone", "pixels short", "other header"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "marks too long",
+        "marks unknown",
+        "marks of more oddities than there are",
+        "pixels gone",
+        "pixels short",
+        "other header",
+    ],
+)
 def test_a_draft_that_cannot_be_is_not_trusted(
     photos: Path, calm: ImageTable, monkeypatch: pytest.MonkeyPatch, spoil: str
 ) -> None:
@@ -127,6 +141,8 @@ def test_a_draft_that_cannot_be_is_not_trusted(
         marks.write_bytes(marks.read_bytes() + b"\1")
     elif spoil == "marks unknown":
         marks.write_bytes(b"\7" * len(marks.read_bytes()))
+    elif spoil == "marks of more oddities than there are":
+        marks.write_bytes(b"\1\xff" * (len(marks.read_bytes()) // 2))
     elif spoil == "pixels gone":
         pixels.unlink()
     elif spoil == "pixels short":
@@ -142,7 +158,7 @@ def test_a_draft_that_cannot_be_is_not_trusted(
 
 
 def test_a_full_disk_is_freed_and_drafts_of_others_are_kept(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: decoded.DecodedRows, row: int, pixels: Any) -> None:
+    def full(self: decoded.DecodedRows, row: int, picture: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
@@ -196,7 +212,7 @@ def test_killed_with_sigkill(photos: Path, calm: ImageTable, monkeypatch: pytest
         while done < 10:
             assert process.poll() is None
             time.sleep(0.01)
-            done = sum(np.count_nonzero(np.fromfile(p, np.uint8)) for p in cache_folder().glob("*.tmp/.rows"))
+            done = sum(np.count_nonzero(np.fromfile(p, np.uint16)) for p in cache_folder().glob("*.tmp/.rows"))
         process.kill()
         process.wait()
     counter = Counter(monkeypatch)

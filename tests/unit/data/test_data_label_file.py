@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 def read(root: Path, text: str | bytes, name: str = "labels.csv") -> dict[str, str | None]:
     path = root / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_label_file(path, root, sorted(FILES))
+    return read_label_file(path, root, sorted(FILES)).named
 
 
 def refused(root: Path, text: str | bytes) -> str:
@@ -70,7 +70,7 @@ def test_an_id_is_the_file_only_where_there_is_no_better_column(root: Path) -> N
 def test_all_of_these_mean_the_same(root: Path, text: str) -> None:
     (root.parent / "beside.csv").write_bytes(text.encode())
     found = read_label_file(root.parent / "beside.csv", root, sorted(FILES))
-    assert found == EXPECTED
+    assert found.named == EXPECTED and not found.contradicted and not found.remarks()
 
 
 def test_absolute_paths_also_through_a_link(root: Path) -> None:
@@ -78,7 +78,7 @@ def test_absolute_paths_also_through_a_link(root: Path) -> None:
     link.symlink_to(root)
     text = f"{root}/a.png,cat\n{link}/sub/b,dog\n"
     assert read(root, text) == EXPECTED
-    assert read_label_file(root / "labels.csv", link, sorted(FILES)) == EXPECTED
+    assert read_label_file(root / "labels.csv", link, sorted(FILES)).named == EXPECTED
 
 
 def test_a_class_that_is_called_like_a_column(root: Path) -> None:
@@ -110,13 +110,27 @@ def test_empty_label_is_unlabelled(root: Path) -> None:
 def test_where_the_file_system_takes_two_spellings_for_one_file_the_listing_decides(root: Path) -> None:
     os.link(root / "a.png", root / "A.PNG")  # what a disk that ignores capitals would answer
     (root / "labels.csv").write_text("A.PNG,cat\n")
-    assert read_label_file(root / "labels.csv", root, ["a.png"]) == {"a.png": "cat"}
+    assert read_label_file(root / "labels.csv", root, ["a.png"]).named == {"a.png": "cat"}
 
 
-def test_two_labels_for_one_file_are_both_named(root: Path) -> None:
-    for other in ("a.png", "./a.png", "A", f"{root}/a.png"):
-        assert "gives a.png two labels, 'cat' and 'dog'; keep one" in refused(root, f"a.png,cat\n{other},dog\n")
-    assert "two labels, 'cat' and none" in refused(root, "a.png,cat\na.png,\n")
+@pytest.mark.parametrize("other", ["a.png", "./a.png", "A", "sub/../a.png"])
+def test_a_file_with_several_labels_is_used_without_any(root: Path, other: str) -> None:
+    text = f"a.png,cat\nd.png,cat\nd.jpg,dog\n{other},dog\nsub/b.JPG,dog\nsub/b.JPG,\né.png,dog\né.png,cat\n"
+    (root / "labels.csv").write_text(text, encoding="utf-8")
+    found = read_label_file(root / "labels.csv", root, sorted(FILES))
+    assert found.named == {"a.png": None, "d.png": "cat", "d.jpg": "dog", "sub/b.JPG": None, "é.png": None}
+    assert found.remarks() == {
+        "has several labels in the label file ('cat' and 'dog'); used without a label": ("a.png", "é.png"),
+        "has several labels in the label file ('dog' and none); used without a label": ("sub/b.JPG",),
+    }
+
+
+def test_several_labels_are_refused_where_a_class_would_lose_its_last(root: Path) -> None:
+    said = refused(root, "a.png,cat\nd.png,cat\na.png,dog\n")
+    assert (
+        "gives a.png several labels, 'cat' and 'dog', and no other image is labelled 'dog'; keep one of them." in said
+    )
+    assert "several labels, 'cat' and none, and no other" in refused(root, "a.png,cat\na.png,\n")
     assert r"'two\nlines.png'" in refused(root, '"two\nlines.png",cat\n"two\nlines.png",dog\n')
 
 

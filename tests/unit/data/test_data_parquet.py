@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image
 
 from unissl.data import DataConfig, Dataset, load, store
 from unissl.data.decode import decode
+from unissl.data.oddities import TOLD, Oddity, joined
 from unissl.data.parquet import _Columns
 from unissl.errors import UserError
 
@@ -25,6 +27,12 @@ def png(value: int, size: tuple[int, int] = (4, 4), mode: str = "RGB") -> bytes:
     colour: Any = (value, 255 - value, 7) if mode == "RGB" else value
     buffer = io.BytesIO()
     Image.new(mode, size, colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def encoded(pixels: npt.NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -137,6 +145,20 @@ def test_originals_are_the_files_of_the_rows(holdout: int | None, tmp_path: Path
     again = [decode(original, 4, 3) for original in train.originals()]
     assert np.array_equal(np.stack(again), train.images)
     assert np.array_equal(np.stack([decode(original, 4, 3) for original in train.originals()]), train.images)
+
+
+@pytest.mark.parametrize("holdout", [None, 3])
+def test_odd_images_are_told_of_by_their_row(holdout: int | None, tmp_path: Path) -> None:
+    """Whatever is not read or held out before them."""
+    noise = np.random.default_rng(0).integers(0, 256, (9, 20, 20, 3), dtype=np.uint8)
+    images = [encoded(image) for image in noise]
+    images[0], images[4], images[7] = b"no image", encoded(noise[4, :3, :3]), encoded(noise[7, :3, :3])
+    path = write(tmp_path / "a.parquet", images, [None, 0, 1, 0, 1, 0, 1, None, 0])
+    dataset = parquet(path, size=16, holdout=holdout)
+    told = joined([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    assert {text: sorted(rows) for text, rows in told.items()} == {
+        TOLD[Oddity.TINY]: [f"{path} row 4", f"{path} row 7"]
+    }
 
 
 def test_holdout_is_disjoint_fixed_and_labelled(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unissl.data.label_file import CONTRADICTED
+from unissl.data.oddities import TOLD, Oddity
 from unissl.evaluate.calibration import Bin
 from unissl.report import findings_labels, findings_pool, findings_training
 from unissl.report.findings import health
@@ -139,6 +141,19 @@ def test_files_that_were_left_out_and_why() -> None:
     one = findings_labels.left_out([{"file": "a", "reason": "empty"}])
     assert one is not None and one.title == "1 file or folder was left out" and "without it: 1 × empty." in one.text
     assert findings_labels.left_out([]) is None
+
+
+def test_several_labels_for_one_file_are_a_problem_and_images_that_show_little_a_notice() -> None:
+    remarks = [
+        {"remark": f"{CONTRADICTED} ('a' and 'b'); used without a label", "count": 2, "files": ["1.jpg", "2.jpg"]},
+        {"remark": f"{CONTRADICTED} ('a' and none); used without a label", "count": 1, "files": ["3.jpg"]},
+        {"remark": TOLD[Oddity.BLANK], "count": 1200, "files": ["4.jpg"]},
+        {"remark": TOLD[Oddity.TURNED], "count": 7, "files": ["5.jpg"]},
+    ]
+    clash, little = health(NAMES, remarks=remarks)
+    assert (clash.level, clash.title) == ("problem", "3 files have several labels in the label file")
+    assert little.level == "notice" and little.text == "1,200 × one colour all over, shows nothing."
+    assert health(NAMES, remarks=remarks[3:]) == []
 
 
 def test_problems_come_first_and_a_sound_run_has_none() -> None:

@@ -219,6 +219,22 @@ def test_every_reason_for_leaving_out_files_is_told(tmp_path: Path) -> None:
     assert not [letter for letter in "abcdefgh" if f"reason {letter} 1" not in said]
 
 
+def test_remarks_on_images_are_told_with_some_of_their_files(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    assert "with a remark" not in text_of(render(record, None, "gone"))
+    remarks = [
+        {"remark": "turned <upright>", "count": 1200, "files": [f"{i}.jpg" for i in range(1000)]},
+        {"remark": "blown up", "count": 1, "files": ["<b>\udce4.png"]},
+    ]
+    record.summary["remarks"] = remarks  # type: ignore[index]
+    page = render(record, None, "gone")
+    assert_sound(page)
+    said = text_of(page)
+    assert "Images that are used, with a remark; where there are more than 30, summary.json lists others" in said
+    assert "turned <upright> 1,200 0.jpg, 1.jpg" in said and "29.jpg, …" in said and "30.jpg" not in said
+    assert "blown up 1 <b>" in said
+
+
 def test_without_test_images_no_accuracy_is_claimed(tmp_path: Path) -> None:
     record = make_record(tmp_path, ["cat", "dog"], test=0)
     page = render(record, make_seen(record, 8), "")

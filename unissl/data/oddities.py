@@ -1,0 +1,123 @@
+"""What is odd about an image that is used all the same, so that the report can tell of it.
+
+Whoever has ten thousand photos has not looked at each. That some of them are black, a single pixel, or the first page
+of many is worth a line, though none of it stops a run. One bit per kind: a million images are two megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntFlag, auto
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Marks = npt.NDArray[np.uint16]
+"""Oddities of many images, one number each."""
+Remarks = dict[str, tuple[str, ...]]
+"""A sentence and the images it is about, the gravest first."""
+
+LARGE_PIXELS = 16_000_000
+FEW_PIXELS = 16
+LONG = 4
+PARTS_NOT_FRAMES = ("MPO", "PSD")
+"""Formats whose further images belong to the first: depth of a phone's photo, layers of a drawing."""
+SAME_TYPE = {"MPO": "JPEG", "DIB": "BMP"}
+
+
+class Oddity(IntFlag):
+    """The gravest first, as they are told."""
+
+    BLANK = auto()
+    TINY = auto()
+    LONG = auto()
+    FRAMES = auto()
+    TRANSPARENT = auto()
+    PRINT = auto()
+    DEEP = auto()
+    TURNED = auto()
+    LARGE = auto()
+    MISNAMED = auto()
+
+
+NONE = Oddity(0)
+TOLD = {
+    Oddity.BLANK: "one colour all over; shows nothing",
+    Oddity.TINY: f"less than {FEW_PIXELS} pixels wide or high; blown up",
+    Oddity.LONG: "more than four times as long as wide; only its middle is used",
+    Oddity.FRAMES: "has several frames or pages; only the first is used",
+    Oddity.TRANSPARENT: "partly transparent; shown on white",
+    Oddity.PRINT: "in the colours of print (CMYK); converted to RGB",
+    Oddity.DEEP: "more than 8 bits per channel; scaled to 8",
+    Oddity.TURNED: "stored on its side or mirrored; turned as its EXIF note says",
+    Oddity.LARGE: "more than 16 megapixels; a smaller copy would be read faster",
+    Oddity.MISNAMED: "its name does not say of which type it is; read by its content",
+}
+SHOWS_LITTLE = tuple(TOLD[kind] for kind in (Oddity.BLANK, Oddity.TINY, Oddity.LONG, Oddity.FRAMES))
+"""What a person should look at: something of the image is lost, or was never there."""
+
+
+def oddities_of_header(image: Image.Image, name: str | None, size: int) -> Oddity:
+    """What shows before a single pixel is decoded to a square of ``size``."""
+    shorter, longer = min(image.size), max(image.size)
+    found = NONE
+    if shorter < min(FEW_PIXELS, size):
+        found |= Oddity.TINY
+    if longer > LONG * shorter:
+        found |= Oddity.LONG
+    if shorter * longer > LARGE_PIXELS:
+        found |= Oddity.LARGE
+    if image.mode == "CMYK":
+        found |= Oddity.PRINT
+    if _is_deep(image):
+        found |= Oddity.DEEP
+    if name is not None and _type_of_name(name) != SAME_TYPE.get(image.format or "", image.format):
+        found |= Oddity.MISNAMED
+    return found
+
+
+def is_seen_through(image: Image.Image) -> bool:
+    """Whether a pixel of a decoded image is transparent; many have a channel for it that says that none is."""
+    if not image.has_transparency_data:
+        return False
+    alpha = image if "A" in image.getbands() else image.convert("RGBA")
+    return bool(alpha.getchannel("A").getextrema()[0] != 255)
+
+
+def has_frames(image: Image.Image) -> bool:
+    """Whether there are more than the one that is used. Asked last: looking for another may lose the first."""
+    try:
+        return image.format not in PARTS_NOT_FRAMES and bool(getattr(image, "is_animated", False))
+    except Exception:  # Pillow's readers raise nearly every type there is on damaged files
+        return True
+
+
+def remarks_on_images(marks: Marks, name: Callable[[int], str]) -> Remarks:
+    found = {text: np.flatnonzero(marks & kind.value) for kind, text in TOLD.items()}
+    return {text: tuple(name(int(row)) for row in rows) for text, rows in found.items() if len(rows)}
+
+
+def joined(parts: Sequence[Mapping[str, Sequence[str]]]) -> Remarks:
+    """Remarks of several tables, or of several kinds, as one."""
+    texts = dict.fromkeys(text for part in parts for text in part)
+    return {text: tuple(file for part in parts for file in part.get(text, ())) for text in texts}
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """16 bits or more, also where Pillow drops the lower half of each while it decodes."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return True
+    return image.format in ("PNG", "TIFF") and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+
+
+def _type_of_name(name: str) -> str | None:
+    return _types().get(os.path.splitext(name)[1].lower())
+
+
+@lru_cache(maxsize=1)
+def _types() -> Mapping[str, str]:
+    known = Image.registered_extensions()
+    return {suffix: SAME_TYPE.get(kind, kind) for suffix, kind in known.items()}
