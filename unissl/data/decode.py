@@ -32,7 +32,7 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from unissl.cores import cores
 from unissl.data.fit import COVER, Fits
-from unissl.data.oddities import LARGE_PIXELS, NONE, Oddity, has_frames, is_seen_through, oddities_of_header
+from unissl.data.oddities import LARGE_PIXELS, NONE, Oddity, has_frames, is_blank, is_seen_through, oddities_of_header
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes
@@ -93,7 +93,7 @@ def read_picture(source: Encoded, size: int, channels: int, fit: Fits = COVER) -
             if transform is not None:
                 square = ImageCms.applyTransform(square, transform) or square
             pixels = np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
-            if (pixels == pixels[0, 0]).all():
+            if is_blank(pixels):
                 oddities |= Oddity.BLANK
             return Picture(pixels, oddities | (Oddity.FRAMES if has_frames(image) else NONE))
     except Unreadable:

@@ -87,6 +87,12 @@ def is_seen_through(image: Image.Image) -> bool:
     return bool(alpha.getchannel("A").getextrema()[0] != 255)
 
 
+def is_blank(pixels: npt.NDArray[np.uint8]) -> bool:
+    """Whether each pixel is like the one before it."""
+    values, channels = pixels.ravel(), pixels.shape[-1]
+    return bool((values[channels:] == values[:-channels]).all())
+
+
 def has_frames(image: Image.Image) -> bool:
     """Whether there are more than the one that is used. Asked last: looking for another may lose the first."""
     try:
