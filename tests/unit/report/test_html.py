@@ -171,7 +171,7 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
     for part in (
         "SAGE: estimated accuracy 80.0 % 95 % interval 70.0 % to 90.0 %, on 20 labels left out in turn",
         "Labels only, without the pool 60.0 %",
-        "What the pool was worth +20.0 points 95 % interval +5.0 to +40.0, same labels left out",
+        "What the pool was worth +20.0 points 95 % interval −2.3 to +38.6, same labels left out",
         "an estimate by cross-validation over the given labels",
         "rather too low than too high",
         "the mix of the given labels",
