@@ -36,10 +36,8 @@ def load_folder(config: DataConfig) -> Dataset:
     if config.holdout is not None:
         test_root, held = root, choose_holdout(layout.labels, config.holdout)
         rest = np.setdiff1d(np.arange(len(layout.files)), held)
-        test_layout, layout = (
-            layout.subset(held),
-            replace(layout.subset(rest), skipped=layout.skipped, remarks=layout.remarks),
-        )
+        test_layout = layout.subset(held)
+        layout = replace(layout.subset(rest), skipped=layout.skipped, remarks=layout.remarks)
         _require_every_class(layout)
     entry = _entry(root, layout, size, None)
     train = _table(root, layout, entry)
@@ -85,7 +83,9 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     def originals() -> Iterator[str]:
         return (os.path.join(root, file) for file in kept.files)
 
-    about_labels = {text: tuple(map(writable, named)) for text, named in layout.remarks.items()}
+    used = frozenset(kept.files)
+    told = {text: tuple(writable(file) for file in named if file in used) for text, named in layout.remarks.items()}
+    about_labels = {text: named for text, named in told.items() if named}
     about_images = remarks_on_images(np.asarray(entry.arrays["oddities"]), lambda row: files[row])
     return ImageTable(
         entry.arrays["images"],

@@ -155,6 +155,19 @@ def test_wrong_csv(tmp_path: Path, text: str, sentence: str) -> None:
         folder(root, labels="labels.csv")
 
 
+def test_a_file_with_several_labels_is_in_the_pool_and_told_of(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.png", "d.png"):
+        put(tmp_path / name)
+    (tmp_path / "e.png").write_text("no image, and so left out and not used")
+    lines = ["a.png,cat", "b.png,dog", "c.png,cat", "c.png,dog", "e.png,cat", "e.png,dog"]
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    train = folder(tmp_path, labels="labels.csv").train
+    assert train.files == ("a.png", "b.png", "c.png", "d.png") and train.labels.tolist() == [0, 1, -1, -1]
+    said = {text: files for text, files in train.remarks.items() if "labels" in text}
+    assert said == {"has several labels in the label file ('cat' and 'dog'); used without a label": ("c.png",)}
+    assert [name for name, _ in train.skipped] == ["e.png"]
+
+
 def test_csv_that_is_missing_or_no_text(tmp_path: Path) -> None:
     put(tmp_path / "a.png")
     with pytest.raises(UserError, match="no labels file"):

@@ -230,7 +230,7 @@ def test_remarks_on_images_are_told_with_some_of_their_files(tmp_path: Path) -> 
     page = render(record, None, "gone")
     assert_sound(page)
     said = text_of(page)
-    assert "Images that are used, with a remark; where there are more than 30, summary.json lists others" in said
+    assert "Images that are used, with a remark; summary.json lists more of them" in said
     assert "turned <upright> 1,200 0.jpg, 1.jpg" in said and "29.jpg, …" in said and "30.jpg" not in said
     assert "blown up 1 <b>" in said
 
