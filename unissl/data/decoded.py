@@ -86,19 +86,16 @@ class DecodedRows:
         if not self.pixels.exists() and self.finished.exists():  # cut off after the last step of all
             os.replace(self.finished, self.pixels)
         try:
-            left = self._path.read_bytes()
+            marks, marked = np.fromfile(self._path, dtype=MARK), self._path.stat().st_size
             header, length = RowWriter.header(self.shape), self.pixels.stat().st_size
             with self.pixels.open("rb") as file:
                 same = file.read(len(header)) == header
         except OSError:
             return nothing
-        if len(left) != nothing.nbytes:
-            return nothing
-        marks = np.frombuffer(left, dtype=MARK).copy()
         there = np.flatnonzero(marks)
         rows = int(there[-1]) + 1 if len(there) else 0
         whole = len(header) + rows * int(np.prod(self.shape[1:])) <= length
-        return marks if same and whole and _are_possible(marks[there]) else nothing
+        return marks if same and whole and marked == nothing.nbytes and _are_possible(marks[there]) else nothing
 
 
 def _kinds(marks: Marks) -> Marks:

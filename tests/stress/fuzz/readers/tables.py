@@ -129,8 +129,7 @@ def label_reader(home: Path, name: str) -> Reader:
 
     def read(content: bytes) -> None:
         (home / name).write_bytes(content)
-        named = read_label_file(home / name, place, listed)
-        for file in named:
+        for file in read_label_file(home / name, place, listed).named:
             assert not file.startswith(("/", "..")) and (place / file).is_file(), file
         read_layout(place, str(home / name), None)
 
