@@ -99,7 +99,7 @@ def read_picture(source: Encoded, size: int, channels: int, fit: Fits = COVER) -
     except Unreadable:
         raise
     except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
-        raise Unreadable(f"damaged image: {error}") from error
+        raise _damaged(error) from error
 
 
 def image_size(source: Encoded) -> tuple[int, int]:
@@ -193,7 +193,7 @@ def _open(source: Encoded) -> Image.Image:
     except OSError as error:
         raise Unreadable(error.strerror or str(error)) from None
     except Exception as error:  # see decode
-        raise Unreadable(f"damaged image: {error}") from error
+        raise _damaged(error) from error
     if image.width * image.height > MAX_PIXELS:
         image.close()
         raise Unreadable(f"more than 100 megapixels ({image.width} x {image.height})")
@@ -218,8 +218,14 @@ def _why_no_image(source: Encoded) -> str:
     return "not an image that Pillow can read"
 
 
+def _damaged(error: Exception) -> Unreadable:
+    return Unreadable(f"damaged image: {str(error) or type(error).__name__}")
+
+
 def _upright(image: Image.Image) -> tuple[Image.Image, Oddity]:
     image.load()
+    if image.mode == "P" and image.palette is None:
+        raise Unreadable("damaged image: its palette is missing")
     try:
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken metadata is no reason to lose an intact image

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import ExifTags, Image
 
 Marks = npt.NDArray[np.uint16]
 """Oddities of many images, one number each."""
@@ -76,6 +76,8 @@ def oddities_of_header(image: Image.Image, name: str | None, size: int) -> Oddit
         found |= Oddity.DEEP
     if name is not None and _type_of_name(name) != SAME_TYPE.get(image.format or "", image.format):
         found |= Oddity.MISNAMED
+    if _is_tiff_on_its_side(image):
+        found |= Oddity.TURNED
     return found
 
 
@@ -117,6 +119,14 @@ def _is_deep(image: Image.Image) -> bool:
     if image.mode == "F" or image.mode.startswith("I"):
         return True
     return image.format in ("PNG", "TIFF") and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+
+
+def _is_tiff_on_its_side(image: Image.Image) -> bool:
+    """Pillow turns these while it decodes them, and forgets."""
+    try:
+        return getattr(image, "tag_v2", {}).get(ExifTags.Base.Orientation, 1) in range(2, 9)
+    except Exception:  # see has_frames
+        return False
 
 
 def _type_of_name(name: str) -> str | None:

@@ -151,6 +151,7 @@ REASONS: dict[str, tuple[bytes, str]] = {
     "cut.png": (cut(encoded(plain(), "PNG")), "damaged image: "),
     "cut.jpg": (cut(noise_jpeg()), "damaged image: image file is truncated"),
     "broken.png": (encoded(plain(), "PNG").replace(b"IDAT", b"IDXT"), "not an image that Pillow can read"),
+    "no palette.png": (png(20, 20, 8, 3, bytes(21 * 20)), "damaged image: its palette is missing"),
     "huge.png": (png(12_000, 12_000, 8, 2, bytes(99)), "more than 100 megapixels (12000 x 12000)"),
     "bomb.png": (png(100_000, 100_000, 8, 2, bytes(99)), "more than 100 megapixels"),
     "phone.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC, which Pillow cannot read; convert it to JPEG"),

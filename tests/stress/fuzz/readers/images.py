@@ -130,7 +130,8 @@ def image_reader(kind: str, home: Path) -> Reader:
         Path(path).write_bytes(content)
         looks_like_image(path)
         results = [result for _, result in decode_stream(enumerate([path, content]), 8, 3)]
-        assert len({type(result) for result in results}) == 1, "by path and by content it is not the same"
+        if not any("MemoryError" in str(result) for result in results):  # which depends on where it is read from
+            assert len({type(result) for result in results}) == 1, "by path and by content it is not the same"
         with suppress(Unreadable):
             image_size(content)
         if isinstance(results[0], Unreadable):
