@@ -3,8 +3,10 @@
     python benchmarks/photo_folder.py caltech101/images.parquet --splits 0-2 --outside BACKGROUND_Google
     python benchmarks/photo_folder.py caltech101/images.parquet --splits 0 --outside BACKGROUND_Google --with-outside
     python benchmarks/photo_folder.py cifar10/train.parquet --splits 0-2 --pool 12000 --minutes 15 --tested
+    python benchmarks/photo_folder.py /usr/share/openclipart/png --splits 0-2 --least 30 --without unsorted special
 
-The file has labels for all of its images, in the layout of Hugging Face. A split is a permutation by numpy's
+The file has labels for all of its images, in the layout of Hugging Face; or it is a folder, whose folders are the
+classes, nested or not. A split is a permutation by numpy's
 ``default_rng(split)``: its first 2,000 images are for testing, and of the rest the first four of each class are
 labelled. ``unissl train`` is given photos and labels.csv, with --tested the test images as well, and an empty cache.
 Beside it stands logistic regression on the frozen vectors of the same middle squares, for the same labels.
@@ -21,6 +23,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +45,23 @@ class Collection:
     labels: Rows
     names: list[str]
     outside: int | None
+
+    @classmethod
+    def from_folders(cls, root: Path, least: int, without: list[str]) -> Collection:
+        """Folders with at least so many images of their own; links and what is too large to be read are left out."""
+        from unissl.data.decode import Unreadable, image_size
+        from unissl.data.layout import find_images
+
+        classes: dict[str, list[bytes]] = {}
+        for file in find_images(root).files:
+            place = file.rpartition("/")[0]
+            if place and place.split("/")[0] not in without and not (root / file).is_symlink():
+                with suppress(Unreadable):
+                    image_size(str(root / file))
+                    classes.setdefault(place.replace("/", "_"), []).append((root / file).read_bytes())
+        classes = {name: images for name, images in sorted(classes.items()) if len(images) >= least}
+        labels = np.repeat(np.arange(len(classes)), [len(images) for images in classes.values()])
+        return cls([image for images in classes.values() for image in images], labels, list(classes), None)
 
     @classmethod
     def read(cls, path: Path, outside: str | None) -> Collection:
@@ -173,6 +193,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--splits", default="0-2", help="0-2 or 5,8")
+    parser.add_argument("--least", type=int, default=LABELS + 1, help="of a folder: images that a class must have")
+    parser.add_argument("--without", nargs="*", default=[], help="of a folder: subfolders that are left out")
     parser.add_argument("--outside", help="class that is none of those asked for")
     parser.add_argument("--with-outside", action="store_true", help="put the images of that class into the pool")
     parser.add_argument("--pool", type=int, help="most unlabelled images")
@@ -180,7 +202,11 @@ def main() -> None:
     parser.add_argument("--tested", action="store_true", help="give the test images to the command")
     parser.add_argument("--folder", type=Path, default=Path("runs/photo-folder"), help="where to write")
     said = parser.parse_args()
-    collection = Collection.read(said.file, said.outside)
+    if said.file.is_dir():
+        collection = Collection.from_folders(said.file, said.least, said.without)
+        print(f"{len(collection.encoded):,} images of {len(collection.names)} classes", flush=True)
+    else:
+        collection = Collection.read(said.file, said.outside)
     found = {split: one_split(collection, split, said.folder / f"split{split}", said) for split in seeds(said.splits)}
     columns = ["unissl", "labels-only", "logistic regression"]
     print("accuracy (balanced accuracy)")
