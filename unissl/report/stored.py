@@ -48,6 +48,7 @@ class Calibrated(Stored):
 
 class Pool(Stored):
     images: Count
+    mean_confidence: Number
     truth_known: bool
     predicted: list[Count]
     accuracy: Share | None = None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from page_checks import assert_loads_nothing, assert_sound, parsed
 
+from unissl.errors import UserError
 from unissl.evaluate.predict import Predictions
 from unissl.record import RunFolder, write_json, write_text
 from unissl.report import evidence, pictures
@@ -19,6 +20,7 @@ from unissl.report.headline import headline
 from unissl.report.html import render
 from unissl.report.outsiders import Outsiders
 from unissl.report.run_record import Answers, Record
+from unissl.report.stored import Summary, require
 from unissl.report.words import signed
 from unissl.types import ImageTable, Split
 
@@ -233,6 +235,17 @@ def test_remarks_on_images_are_told_with_some_of_their_files(tmp_path: Path) -> 
     assert "Images that are used, with a remark; summary.json lists more of them" in said
     assert "turned <upright> 1,200 0.jpg, 1.jpg" in said and "29.jpg, …" in said and "30.jpg" not in said
     assert "blown up 1 <b>" in said
+
+
+def test_a_damaged_summary_is_refused_or_shown_and_no_traceback(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    require(Summary, record.summary, tmp_path)
+    assert "AUROC over 0 unknown test images" in text_of(
+        render(replace(record, summary={**record.summary, "auroc": 0.7}), None, "gone")
+    )
+    pool = {key: value for key, value in record.summary["pool"].items() if key != "mean_confidence"}
+    with pytest.raises(UserError, match="mean_confidence"):
+        require(Summary, {**record.summary, "pool": pool}, tmp_path)
 
 
 def test_without_test_images_no_accuracy_is_claimed(tmp_path: Path) -> None:
