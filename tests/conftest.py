@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 torch.set_num_threads(1)
 
@@ -37,3 +41,24 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that does not compute in bfloat16, so that nothing is made in it."""
     monkeypatch.setattr("torch.cpu.get_capabilities", dict, raising=False)
+
+
+@pytest.fixture
+def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets folders and images of given names be forbidden, also for a user who may do everything."""
+    really_scan, really_open = os.scandir, Image.open
+    names: set[str] = set()
+
+    def scandir(path: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path).name in names:
+            raise PermissionError(13, "Permission denied", str(path))
+        return really_scan(path)
+
+    def open_image(path: Any, *rest: Any, **options: Any) -> Image.Image:
+        if isinstance(path, str) and Path(path).name in names:
+            raise PermissionError(13, "Permission denied", path)
+        return really_open(path, *rest, **options)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Image, "open", open_image)
+    return lambda *more: names.update(more)

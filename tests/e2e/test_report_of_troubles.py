@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import html5lib
 import numpy as np
-import pytest
 from cli_helpers import QUICK, make_photos, picture, succeed
 from PIL import Image
 
@@ -92,25 +92,6 @@ def make_odd(pool: Path) -> None:
         picture(90, seed=len(name), side=40).save(pool / name, "PNG")
 
 
-@pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file and one folder are forbidden, also for a user who may do everything."""
-    really_scan, really_open = os.scandir, Image.open
-
-    def scandir(path: Any) -> Any:
-        if isinstance(path, str | Path) and Path(path).name == "closed":
-            raise PermissionError(13, "Permission denied", str(path))
-        return really_scan(path)
-
-    def open_image(path: Any, *rest: Any, **options: Any) -> Image.Image:
-        if isinstance(path, str) and Path(path).name == "no permission.png":
-            raise PermissionError(13, "Permission denied", path)
-        return really_open(path, *rest, **options)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.setattr(Image, "open", open_image)
-
-
 def page_of(run: Path) -> Any:
     page = (run / "report.html").read_text(encoding="utf-8")
     return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page).find("body")
@@ -120,11 +101,12 @@ def text_of(part: Any) -> str:
     return " ".join(" ".join(part.itertext()).split())
 
 
-def test_each_kind_is_told(here: Path, closed: None) -> None:
+def test_each_kind_is_told(here: Path, forbid: Callable[..., None]) -> None:
     photos = make_photos(here / "photos", each=5)
     pool = photos / "unlabeled"
     make_unreadable(pool)
     make_odd(pool)
+    forbid("no permission.png", "closed")
     shutil.copy(pool / "1.png", pool / "copy.png")
     labels = [(f"{name}/{i}.png", name) for name in ("cat", "dog") for i in range(5)]
     labels += [("cat/3.png", "dog"), ("dog/3.png", "")]

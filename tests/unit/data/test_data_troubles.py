@@ -257,44 +257,25 @@ def test_a_class_folder_that_is_a_link_in_circles_is_no_class(photos: Path) -> N
     assert table.class_names == ("cat", "dog") and [name for name, _ in table.skipped] == ["bird"]
 
 
-def closing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let these folders and files be forbidden, also for a user who may do everything."""
-    really_scan, really_open = os.scandir, Image.open
-
-    def scandir(path: Any) -> Any:
-        if isinstance(path, str | Path) and Path(path).name in names:
-            raise PermissionError(13, "Permission denied", str(path))
-        return really_scan(path)
-
-    def open_image(path: Any, *rest: Any, **options: Any) -> Image.Image:
-        if isinstance(path, str) and Path(path).name in names:
-            raise PermissionError(13, "Permission denied", path)
-        return really_open(path, *rest, **options)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.setattr(Image, "open", open_image)
-
-
-def test_what_may_not_be_read_in_the_pool_is_listed(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_read_in_the_pool_is_listed(photos: Path, forbid: Callable[..., None]) -> None:
     (photos / "unlabeled" / "secret").mkdir()
     plain().save(photos / "unlabeled" / "secret" / "a.png")
     plain().save(photos / "unlabeled" / "mine.png")
-    closing(monkeypatch, "secret", "mine.png")
+    forbid("secret", "mine.png")
     assert load_photos(photos).skipped == (
         ("unlabeled/mine.png", "Permission denied"),
         ("unlabeled/secret", "folder that may not be read: Permission denied"),
     )
 
 
-def test_labelled_images_that_may_not_be_read_stop(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (photos / "cat" / "secret").mkdir()
-    with monkeypatch.context() as patch:
-        closing(patch, "secret")
-        with pytest.raises(UserError, match=r"cat/secret is a folder that may not be read.*change its permissions"):
-            load_photos(photos)
+def test_labelled_images_that_may_not_be_read_stop(photos: Path, forbid: Callable[..., None]) -> None:
     plain().save(photos / "cat" / "mine.png")
-    closing(monkeypatch, "mine.png")
+    forbid("mine.png")
     with pytest.raises(UserError, match=r"cat/mine\.png cannot be read \(Permission denied\)"):
+        load_photos(photos)
+    (photos / "cat" / "secret").mkdir()
+    forbid("secret")
+    with pytest.raises(UserError, match=r"cat/secret is a folder that may not be read.*change its permissions"):
         load_photos(photos)
 
 
