@@ -124,7 +124,8 @@ def train_reference(finished: Run, quiet: bool) -> Run:
 def show(finished: Run) -> None:
     from rich.console import Console
 
-    from unissl.data.label_file import CONTRADICTED
+    from unissl.report.findings_labels import count_contradicted
+    from unissl.report.words import counted
 
     console, summary = Console(highlight=False), finished.summary
     if "accuracy" in summary:
@@ -148,9 +149,9 @@ def show(finished: Run) -> None:
         console.print(f"{summary['method']}: trained; without test images (--test or --holdout) there is no accuracy")
     if summary["skipped"]:
         console.print(f"{len(summary['skipped'])} files or folders were left out; summary.json says which and why")
-    remarks = summary.get("remarks", [])
-    if clashes := sum(item["count"] for item in remarks if item["remark"].startswith(CONTRADICTED)):
-        console.print(f"{clashes} images with several labels were used without one; summary.json lists them")
+    if clashes := count_contradicted(summary.get("remarks", [])):
+        who = counted(clashes, "image with several labels was", "images with several labels were")
+        console.print(f"{who} used without one; summary.json lists them")
     copies = [{copy["part"] for copy in group["copies"]} for group in summary.get("duplicates", [])]
     if copies:
         leaks = sum("test" in parts and len(parts) > 1 for parts in copies)

@@ -22,10 +22,11 @@ Remarks = dict[str, tuple[str, ...]]
 
 LARGE_PIXELS = 16_000_000
 FEW_PIXELS = 16
-LONG = 4
+TIMES_AS_LONG = 4
 PARTS_NOT_FRAMES = ("MPO", "PSD")
 """Formats whose further images belong to the first: depth of a phone's photo, layers of a drawing."""
 SAME_TYPE = {"MPO": "JPEG", "DIB": "BMP"}
+"""Formats that go by the suffix of another."""
 
 
 class Oddity(IntFlag):
@@ -53,7 +54,7 @@ TOLD = {
     Oddity.PRINT: "in the colours of print (CMYK); converted to RGB",
     Oddity.DEEP: "more than 8 bits per channel; scaled to 8",
     Oddity.TURNED: "stored on its side or mirrored; turned as its EXIF note says",
-    Oddity.LARGE: "more than 16 megapixels; a smaller copy would be read faster",
+    Oddity.LARGE: f"more than {LARGE_PIXELS // 10**6} megapixels; a smaller copy would be read faster",
     Oddity.MISNAMED: "its name does not say of which type it is; read by its content",
 }
 SHOWS_LITTLE = tuple(TOLD[kind] for kind in (Oddity.BLANK, Oddity.TINY, Oddity.LONG, Oddity.FRAMES))
@@ -66,7 +67,7 @@ def oddities_of_header(image: Image.Image, name: str | None, size: int) -> Oddit
     found = NONE
     if shorter < min(FEW_PIXELS, size):
         found |= Oddity.TINY
-    if longer > LONG * shorter:
+    if longer > TIMES_AS_LONG * shorter:
         found |= Oddity.LONG
     if shorter * longer > LARGE_PIXELS:
         found |= Oddity.LARGE

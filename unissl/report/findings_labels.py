@@ -95,8 +95,13 @@ def left_out(skipped: Sequence[Mapping[str, str]]) -> Finding | None:
     )
 
 
+def count_contradicted(remarks: Sequence[Mapping[str, Any]]) -> int:
+    """Files that have several labels, by the remarks of a summary."""
+    return sum(item["count"] for item in remarks if item["remark"].startswith(CONTRADICTED))
+
+
 def contradicted(remarks: Sequence[Mapping[str, Any]]) -> Finding | None:
-    count = sum(item["count"] for item in remarks if item["remark"].startswith(CONTRADICTED))
+    count = count_contradicted(remarks)
     if not count:
         return None
     return Finding(
