@@ -26,12 +26,12 @@ import numpy as np
 from scipy import stats
 
 from unissl.config import Tree, merge, parse_overrides
-from unissl.record import RunFolder
+from unissl.run_folder import RunFolder
 
 
 def one_run(tree: Tree, out: Path) -> dict[str, Any]:
     """Start, continue or just read one run."""
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     prepare_process()
     from unissl import build_config, resume, run
@@ -129,8 +129,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
 
+    from unissl.autoconfig.recipes import with_recipe
     from unissl.cli.options import given
-    from unissl.recipes import with_recipe
 
     data = {"name": arguments.data, "root": arguments.root and arguments.root.resolve()}
     said = given({"data": data, "train": {"minutes": arguments.minutes}, "machine": {"threads": 1}})

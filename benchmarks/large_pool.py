@@ -147,16 +147,16 @@ def be_worker(name: str, root: Path) -> None:
 
 def train_on_demand(root: Path) -> None:
     """For each number on stdin so many steps; answers with the median time of one and the memory of the process."""
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     prepare_process()
     import torch
 
-    from unissl.assembly import assemble
     from unissl.data import load
-    from unissl.run_config import build_config, fit_to_data
-    from unissl.runs import split_of
-    from unissl.settle import Rehearsal
+    from unissl.run.budget import Rehearsal
+    from unissl.run.config import build_config, fit_to_data
+    from unissl.run.pipeline import split_of
+    from unissl.run.setup import assemble
 
     torch.set_num_threads(1)
     tree = {

@@ -49,8 +49,8 @@ class Collection:
     @classmethod
     def from_folders(cls, root: Path, least: int, without: list[str]) -> Collection:
         """Folders with at least so many images of their own; links and what is too large to be read are left out."""
-        from unissl.data.decode import Unreadable, image_size
-        from unissl.data.layout import find_images
+        from unissl.data.folder.index import find_images
+        from unissl.data.images.decode import Unreadable, image_size
 
         classes: dict[str, list[bytes]] = {}
         for file in find_images(root).files:
@@ -67,7 +67,7 @@ class Collection:
     def read(cls, path: Path, outside: str | None) -> Collection:
         import pyarrow.parquet as pq
 
-        from unissl.data.parquet import IMAGE_COLUMNS
+        from unissl.data.sources.parquet import IMAGE_COLUMNS
 
         table = pq.read_table(path)
         column = next(name for name in IMAGE_COLUMNS if name in table.column_names)
@@ -140,12 +140,12 @@ def on_vectors(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
 
     from unissl.config import read_toml
     from unissl.data import load_test
-    from unissl.features import Scaling, extract
-    from unissl.open_set import load_data
-    from unissl.record import RunFolder
-    from unissl.report.evidence import strange_images
-    from unissl.run_config import build_config
+    from unissl.features.extract import Scaling, extract
+    from unissl.report.samples import strange_images
+    from unissl.run.config import build_config
+    from unissl.run_folder import RunFolder
     from unissl.splits.file import read_split
+    from unissl.splits.open_set import load_data
 
     config, cpu = build_config(read_toml(RunFolder(run).config)), torch.device("cpu")
     table = load_data(config.data, config.split).train

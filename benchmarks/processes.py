@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from matplotlib.figure import Figure
 
-from unissl.report.charts import BLUE, ORANGE
+from unissl.plots.charts import BLUE, ORANGE
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "contract"), str(TESTS / "golden")]  # the runs are those of the contract tests

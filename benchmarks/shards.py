@@ -13,12 +13,12 @@ import time
 import numpy as np
 import torch
 
-from unissl.assembly import assemble
 from unissl.distributed.group import fixed_shards
-from unissl.open_set import load_data
-from unissl.run_config import build_config, fit_to_data
-from unissl.runs import split_of
-from unissl.settle import Rehearsal
+from unissl.run.budget import Rehearsal
+from unissl.run.config import build_config, fit_to_data
+from unissl.run.pipeline import split_of
+from unissl.run.setup import assemble
+from unissl.splits.open_set import load_data
 
 PAIRS, WARM_UP = 21, 3
 CASES = {(16, 64): 16, (64, 128): 32}

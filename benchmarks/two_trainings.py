@@ -14,13 +14,13 @@ import os
 import subprocess
 import sys
 
-from unissl.cli.machine import SPINS
+from unissl.cli.process import SPINS
 
 BY_ITSELF = 300_000
 """Rounds that libgomp waits in by itself."""
 TRAINING = """
 import sys, time
-from unissl.cli.machine import prepare_process
+from unissl.cli.process import prepare_process
 prepare_process()
 import numpy as np
 from unissl import SAGEClassifier

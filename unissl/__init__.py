@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unissl.estimators import SAGEClassifier, SemiSupervisedClassifier
-    from unissl.run_config import RunConfig, build_config
-    from unissl.runs import Run, resume, run
+    from unissl.run.config import RunConfig, build_config
+    from unissl.run.pipeline import Run, resume, run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import torch only when something needs it, so that the command line answers at once."""
     if name in {"Run", "resume", "run"}:
-        return getattr(importlib.import_module("unissl.runs"), name)
+        return getattr(importlib.import_module("unissl.run.pipeline"), name)
     if name in {"SAGEClassifier", "SemiSupervisedClassifier"}:
         return getattr(importlib.import_module("unissl.estimators"), name)
     if name in {"RunConfig", "build_config"}:
-        return getattr(importlib.import_module("unissl.run_config"), name)
+        return getattr(importlib.import_module("unissl.run.config"), name)
     raise AttributeError(f"module 'unissl' has no attribute {name!r}")

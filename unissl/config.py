@@ -18,7 +18,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from unissl.errors import UserError, did_you_mean, shortened
-from unissl.reading import Malformed, read_text, refuse_depth
+from unissl.utils.bounded_io import Malformed, read_text, refuse_depth
 
 Tree = dict[str, Any]
 S = TypeVar("S", bound="Settings")

@@ -11,10 +11,10 @@ from unissl.batches import BatchConfig, Batches, pools
 from unissl.methods.base import MethodConfig, fit_network
 from unissl.methods.registry import get_method
 from unissl.nets import build
-from unissl.train.checkpoint import TrainState
-from unissl.train.ema import Ema
-from unissl.train.learner import Learner
-from unissl.train.optim import OptimConfig, build_optimizer
+from unissl.training.checkpoint import TrainState
+from unissl.training.ema import Ema
+from unissl.training.learner import Learner
+from unissl.training.optim import OptimConfig, build_optimizer
 from unissl.types import DataInfo, Split
 
 OPTIM = OptimConfig(lr=0.05, ema=0.9)

@@ -16,8 +16,8 @@ from unissl.distributed.batch_norm import with_global_batch_norm
 from unissl.distributed.group import fixed_shards
 from unissl.methods.base import MethodConfig
 from unissl.methods.registry import get_method
-from unissl.record import RunFolder
-from unissl.train.trainer import TrainConfig, Trainer
+from unissl.run_folder import RunFolder
+from unissl.training.trainer import TrainConfig, Trainer
 
 __all__ = ["CASES", "STEPS", "TOLERANCE", "Trained", "relative", "trained", "trained_all"]
 

@@ -21,7 +21,7 @@ from unissl.distributed.group import processes
 
 SECONDS = 300
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "unissl.runs"])
+CONTEXT.set_forkserver_preload(["torch", "unissl.run.pipeline"])
 
 
 def on_processes(size: int, function: Callable[..., Any], *arguments: Any, join: bool = True) -> list[Any]:

@@ -8,7 +8,7 @@ import torch
 from method_cases import make_batches, make_split, make_state
 
 from unissl.methods.fixmatch import FixMatchConfig
-from unissl.train.trainer import TrainerContext, step_at
+from unissl.training.trainer import TrainerContext, step_at
 
 
 def scanned(weights: str, view: str = "weak") -> tuple[torch.Tensor, torch.Tensor]:

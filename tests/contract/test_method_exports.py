@@ -7,12 +7,12 @@ import pytest
 import torch
 from method_cases import make_split, make_state
 
-from unissl.evaluate.inference import Model, Tempered
-from unissl.export import disagreement, onnx_graph
-from unissl.features import BehindFront, Front
+from unissl.features.extract import BehindFront, Front
+from unissl.inference.model import Model, Tempered
+from unissl.inference.onnx import disagreement, onnx_graph
 from unissl.methods.base import Method
 from unissl.methods.registry import all_methods
-from unissl.nets.feature_net import FeatureNet
+from unissl.nets.heads import FeatureNet
 
 SHIP_THE_NETWORK = [name for name, kind in all_methods().items() if kind.inference_module is Method.inference_module]
 SHIP_MORE = [name for name in all_methods() if name not in SHIP_THE_NETWORK]

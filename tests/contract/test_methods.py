@@ -13,10 +13,10 @@ from unissl.batches import Batches
 from unissl.methods.base import Method, MethodConfig
 from unissl.methods.registry import all_methods, get_method
 from unissl.methods.sage import FORMS
-from unissl.train import checkpoint
-from unissl.train.checkpoint import TrainState
-from unissl.train.optim import learning_rate, set_learning_rate
-from unissl.train.trainer import TrainerContext, step_at
+from unissl.training import checkpoint
+from unissl.training.checkpoint import TrainState
+from unissl.training.optim import learning_rate, set_learning_rate
+from unissl.training.trainer import TrainerContext, step_at
 
 CASES = [*all_methods(), *(f"sage:{form}" for form in FORMS if form != "default")]
 TOTAL, EPOCHS = 12, 3

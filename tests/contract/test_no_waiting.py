@@ -14,7 +14,7 @@ from method_cases import make_batches, make_split, make_state
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unissl.methods.registry import all_methods, get_method
-from unissl.train.trainer import TrainerContext, step_at
+from unissl.training.trainer import TrainerContext, step_at
 
 WAITING = {
     "_local_scalar_dense",

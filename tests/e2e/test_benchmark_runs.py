@@ -14,10 +14,10 @@ from cli_helpers import Refuses, call, picture, succeed
 
 from unissl.config import read_toml, to_tree
 from unissl.data import DataConfig, load
-from unissl.evaluate.inference import load_model
-from unissl.export import FromPixels
-from unissl.record import RunFolder
-from unissl.run_config import build_config, fit_to_data
+from unissl.inference.model import load_model
+from unissl.inference.onnx import FromPixels
+from unissl.run.config import build_config, fit_to_data
+from unissl.run_folder import RunFolder
 
 FEW = (
     *("--steps", "2", "--set", "net.name=small", "--set", "train.epochs=2", "--no-reference"),

@@ -12,10 +12,10 @@ import pytest
 from cli_helpers import succeed
 
 from unissl.config import read_toml
-from unissl.evaluate.inference import load_model
-from unissl.open_set import load_data
-from unissl.record import RunFolder
-from unissl.run_config import build_config
+from unissl.inference.model import load_model
+from unissl.run.config import build_config
+from unissl.run_folder import RunFolder
+from unissl.splits.open_set import load_data
 
 
 def images_of_pool(run: Path) -> np.ndarray:

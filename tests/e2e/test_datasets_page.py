@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unissl.cli.catalogue import datasets
+from unissl.cli.listings import datasets
 from unissl.splits import SplitConfig, make_split
 
 PAGE = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")

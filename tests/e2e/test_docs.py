@@ -18,8 +18,9 @@ from hub_models import save_vit
 from safetensors.torch import save_file
 
 import unissl.methods
+from unissl.autoconfig.recipes import RECIPES, with_recipe
 from unissl.cli import app, main
-from unissl.cli.catalogue import methods
+from unissl.cli.listings import methods
 from unissl.config import merge, parse_overrides
 from unissl.data import known
 from unissl.methods.registry import all_methods
@@ -27,9 +28,8 @@ from unissl.methods.sage import SAGEConfig
 from unissl.nets import build
 from unissl.nets import known as known_nets
 from unissl.nets.pretrained import installed
-from unissl.recipes import RECIPES, with_recipe
-from unissl.run_config import build_config
-from unissl.runs import run
+from unissl.run.config import build_config
+from unissl.run.pipeline import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -123,10 +123,10 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
     def reached(*_: Any, **__: Any) -> None:
         raise Reached
 
-    for place in ("unissl.runs.run", "unissl.runs.resume", "unissl.open_set.load_data"):
+    for place in ("unissl.run.pipeline.run", "unissl.run.pipeline.resume", "unissl.splits.open_set.load_data"):
         monkeypatch.setattr(place, reached)
-    monkeypatch.setattr("unissl.cli.machine.prepare_process", lambda: None)
-    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels, passes: 1e-3)
+    monkeypatch.setattr("unissl.cli.process.prepare_process", lambda: None)
+    monkeypatch.setattr("unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, passes: 1e-3)
     make_labelled_photos(here)
     (here / "settings.toml").write_text(named_block(ROOT / "README.md", "settings.toml"), encoding="utf-8")
     with pytest.raises(Reached):
@@ -298,7 +298,7 @@ def test_the_settings_and_recipes_of_the_page_exist() -> None:
 @needs_weights
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_python_of_the_api_page_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels, passes: 60.0)
+    monkeypatch.setattr("unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, passes: 60.0)
     make_labelled_photos(here)
     carry_out(ROOT / "docs" / "api.md")
     assert (here / "digits.onnx.json").exists()

@@ -125,7 +125,7 @@ def test_refusals(refuses: Refuses, finished_run: Path, here: Path, monkeypatch:
 def test_a_file_that_disagrees_is_not_left_behind(
     refuses: Refuses, finished_run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unissl import export
+    from unissl.inference import onnx as export
 
     exact = export.outlier_score
     monkeypatch.setattr(export, "outlier_score", lambda said: exact(said) + 2e-4)

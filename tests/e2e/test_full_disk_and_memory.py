@@ -91,7 +91,7 @@ def test_the_pictures(here: Path, finished_run: Path) -> None:
 def test_too_little_memory_is_a_sentence(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from unissl.train.learner import Learner
+    from unissl.training.learner import Learner
 
     def losses(self: Learner, *rest: Any) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")

@@ -111,10 +111,10 @@ def test_a_mistake_is_told_once(here: Path, words: tuple[str, ...], sentence: st
 
 
 def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from unissl import assembly
-    from unissl.run_config import MachineConfig
+    from unissl.run import setup as assembly
+    from unissl.run.config import MachineConfig
 
-    monkeypatch.setattr("unissl.assembly.cores", lambda: 8)
+    monkeypatch.setattr("unissl.run.setup.cores", lambda: 8)
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr(assembly, "current", lambda: World(1, 4, 1, 2))

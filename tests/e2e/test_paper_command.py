@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, call, succeed
 
-from unissl.paper import mini
+from unissl.paper.grid.plan import mini
 
 TWO_RUNS = ("paper", "run", "table1", "--scale", "mini", "--settings", "cifar10-a100", "--only", "supervised,fixmatch")
 

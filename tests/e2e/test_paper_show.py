@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, succeed
 
-from unissl.paper import mini
-from unissl.paper.catalogue import get_experiment
-from unissl.paper.grid import Part, plan
-from unissl.runs import run
+from unissl.paper.experiments.registry import get_experiment
+from unissl.paper.grid.plan import Part, mini, plan
+from unissl.run.pipeline import run
 
 
 def test_tables_and_figures_of_an_experiment_take_the_runs_that_are_there(

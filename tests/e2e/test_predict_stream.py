@@ -19,17 +19,18 @@ import pytest
 from cli_helpers import Refuses, call, picture, succeed
 
 from unissl.data import read_images
-from unissl.evaluate import draft, stream
-from unissl.evaluate.inference import load_model
-from unissl.record import RunFolder
+from unissl.inference import journal as draft
+from unissl.inference import predict_files as stream
+from unissl.inference.model import load_model
+from unissl.run_folder import RunFolder
 
 FILES, SMALL_CHUNK = 110, 8
 SLOWED_DOWN = f"""
 import sys, time
-from unissl.evaluate import stream
+from unissl.evaluation import stream
 stream.CHUNK = {SMALL_CHUNK}
 from unissl.cli import main
-from unissl.evaluate.inference import Model
+from unissl.inference.model import Model
 really_predict = Model.predict
 def predict(model, images):
     time.sleep(0.05)

@@ -30,10 +30,10 @@ def signal_at(patch: pytest.MonkeyPatch, place: str, number: int) -> None:
 
 
 STAGES = (
-    ("unissl.runs:evaluate", signal.SIGTERM, "after step 1; the state is saved"),
-    ("unissl.train.trainer:set_learning_rate", signal.SIGUSR1, "after step 2; the state is saved"),  # the last step
-    ("unissl.cross_validation:averaged_predictions", signal.SIGUSR1, "what is done is kept"),
-    ("unissl.runs:write_results", signal.SIGTERM, "what is done is kept"),
+    ("unissl.run.pipeline:evaluate", signal.SIGTERM, "after step 1; the state is saved"),
+    ("unissl.training.trainer:set_learning_rate", signal.SIGUSR1, "after step 2; the state is saved"),  # the last step
+    ("unissl.run.cross_validation:averaged_predictions", signal.SIGUSR1, "what is done is kept"),
+    ("unissl.run.pipeline:write_results", signal.SIGTERM, "what is done is kept"),
     ("unissl.cli.train:train_reference", signal.SIGTERM, "what is done is kept"),
     ("unissl.report.html:render", signal.SIGUSR1, "what is done is kept"),
 )
@@ -80,7 +80,7 @@ def test_auto_starts_and_shows_again(here: Path, finished_run: Path) -> None:
 def test_auto_with_a_recipe(here: Path) -> None:
     words = (*TRAIN_DIGITS, "--recipe", "short", "--resume", "auto", "--out", "run")
     with pytest.MonkeyPatch.context() as patch:
-        signal_at(patch, "unissl.runs:write_results", signal.SIGTERM)
+        signal_at(patch, "unissl.run.pipeline:write_results", signal.SIGTERM)
         assert call(*words).code == 75
     words = tuple(word for word in words if word != "--quiet")
     assert "continuing run\n" in succeed(*words).out
@@ -95,8 +95,8 @@ def test_auto_does_not_go_on_with_another_configuration(refuses: Refuses, here: 
 
 
 def test_two_runs_on_one_folder(here: Path, cut_off_run: Path, refuses: Refuses) -> None:
-    from unissl.record import RunFolder
-    from unissl.run_lock import sole_user
+    from unissl.run.lock import sole_user
+    from unissl.run_folder import RunFolder
 
     shutil.copytree(cut_off_run, here / "run")
     with sole_user(RunFolder("run")):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from cli_helpers import make_photos, succeed
 
-from unissl import features
-from unissl.evaluate.inference import load_model
+from unissl.features.extract import extract as features
+from unissl.inference.model import load_model
 from unissl.nets.pretrained import WEIGHTS
-from unissl.open_set import load_data
-from unissl.record import RunFolder
-from unissl.report.evidence import look
-from unissl.report.run_record import read_record
-from unissl.run_config import stored_config
+from unissl.report.load_run import read_record
+from unissl.report.samples import look
+from unissl.run.config import stored_config
+from unissl.run_folder import RunFolder
+from unissl.splits.open_set import load_data
 
 PACKAGE = WEIGHTS["efficientnet-lite0"].package
 TRAIN = (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from cli_helpers import succeed
 
-from unissl.paper.catalogue import EXPERIMENTS
-from unissl.paper.estimate import STATED_FULL
-from unissl.paper.figures.catalogue import FIGURES
+from unissl.paper.experiments.registry import EXPERIMENTS
+from unissl.paper.figures.registry import FIGURES
+from unissl.paper.grid.time_estimate import STATED_FULL
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
 

@@ -18,9 +18,9 @@ from cli_helpers import TRAIN_DIGITS, call, picture, succeed
 from PIL import Image
 from safetensors import safe_open
 
-from unissl.evaluate.inference import load_model
+from unissl.inference.model import load_model
 from unissl.nets import build
-from unissl.record import RunFolder
+from unissl.run_folder import RunFolder
 
 PhotoRun = tuple[Path, str]
 
@@ -229,11 +229,11 @@ def test_the_number_of_threads_can_be_tuned(here: Path, monkeypatch: pytest.Monk
     """All threads, half of them and one are tried; the fastest is used, recorded, and kept by a resumed run."""
     import torch
 
-    import unissl.settle
+    import unissl.run.budget
 
     before = torch.get_num_threads()
     seconds = {4: 3.0, 2: 1.0, 1: 2.0}
-    monkeypatch.setattr(unissl.settle, "seconds_per_call", lambda call: seconds[torch.get_num_threads()])
+    monkeypatch.setattr(unissl.run.budget, "seconds_per_call", lambda call: seconds[torch.get_num_threads()])
     try:
         succeed(*TRAIN_DIGITS, "--threads", "4", "--set", "machine.tune_threads=true", "--out", "run")
         assert torch.get_num_threads() == 2

@@ -12,7 +12,7 @@ from slow_reference import PIXELS, Row, affine, draw_batch, entropy, gradients, 
 from torch import Tensor, nn
 
 from unissl.methods.meta_expert import MetaExpert, MetaExpertConfig
-from unissl.train.optim import OptimConfig, build_optimizer
+from unissl.training.optim import OptimConfig, build_optimizer
 from unissl.types import Batch, DataInfo, Outputs, Step
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -17,10 +17,10 @@ from unissl.methods.base import Method, MethodConfig, fit_network
 from unissl.methods.registry import all_methods, get_method
 from unissl.methods.sage import FORMS
 from unissl.nets import build
-from unissl.train.ema import Ema
-from unissl.train.learner import Learner
-from unissl.train.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
-from unissl.train.trainer import step_at
+from unissl.training.ema import Ema
+from unissl.training.learner import Learner
+from unissl.training.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
+from unissl.training.trainer import step_at
 from unissl.types import Batch, DataInfo, StreamBatch
 
 STEPS, CLASSES, COUNTS = 20, 4, (4, 3, 2, 1)

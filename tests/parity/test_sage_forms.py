@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from unissl.methods.sage import SAGE, SAGEConfig
 from unissl.nets import build
-from unissl.train.ema import Ema
-from unissl.train.learner import Learner
-from unissl.train.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
-from unissl.train.trainer import step_at
+from unissl.training.ema import Ema
+from unissl.training.learner import Learner
+from unissl.training.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
+from unissl.training.trainer import step_at
 from unissl.types import DataInfo
 
 FORMS = ("paper", "released", "default")

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from unissl.record import WALL_CLOCK_FIELDS
+from unissl.run_folder import WALL_CLOCK_FIELDS
 
 TRAIN = ["--data", "digits", "--method", "sage", "--net", "wrn-10-1", "--steps", "40", "--threads", "1", "--quiet"]
 SETTINGS = [

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.advice import (
+from unissl.autoconfig.recipes import with_recipe
+from unissl.autoconfig.suggest import (
     BACKBONE,
     COPIES,
     FURTHER_PASSES,
@@ -26,12 +27,11 @@ from unissl.advice import (
     with_advice,
 )
 from unissl.data import DataConfig
-from unissl.data.glance import Glance, glance
-from unissl.distil.settings import MOST_MAPS
-from unissl.features import BATCH
+from unissl.data.folder.probe import Glance, glance
+from unissl.distil.config import MOST_MAPS
+from unissl.features.extract import BATCH
 from unissl.nets.pretrained import installed
-from unissl.recipes import with_recipe
-from unissl.run_config import RunConfig, build_config
+from unissl.run.config import RunConfig, build_config
 
 needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
 SEEN = Glance(images=6000, labels=400, classes=100, side=300, colour=True)
@@ -102,7 +102,7 @@ def test_what_the_user_says_wins(tmp_path: Path) -> None:
 
 
 def test_without_weights_a_small_network_learns_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.advice.installed", lambda name: False)
+    monkeypatch.setattr("unissl.autoconfig.suggest.installed", lambda name: False)
     config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
     assert config.net.name == "wrn-10-1" and config.data.size == 32 and config.train.minutes == 20
     assert config.train.steps is None and not config.augment.flip and config.augment.geometry == 0.5
@@ -215,8 +215,10 @@ def test_pictures_of_the_last_stages_count_where_they_are_made(
     said: dict[str, Any], images: int, passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("unissl.advice.seconds_per_image", lambda name, channels, number: asked.append(number) or 0.1)
-    monkeypatch.setattr("unissl.advice.glance", lambda data: replace(SEEN, images=images, labels=9))
+    monkeypatch.setattr(
+        "unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, number: asked.append(number) or 0.1
+    )
+    monkeypatch.setattr("unissl.autoconfig.suggest.glance", lambda data: replace(SEEN, images=images, labels=9))
     advise({"data": {"name": "folder", "root": str(tmp_path)}, **said})
     assert asked == [passes]
 

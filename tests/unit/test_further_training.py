@@ -17,15 +17,21 @@ import torch
 from PIL import Image
 from test_material import CPU, FROZEN, carried_out, needs_weights, photos, settings, without_package
 
-from unissl import material
-from unissl.assembly import assemble
+from unissl.autoconfig.recipes import with_recipe
 from unissl.distil import soft_labels
-from unissl.distil.settings import MOST_MAPS
+from unissl.distil.config import MOST_MAPS
 from unissl.errors import UserError
 from unissl.estimators import SAGEClassifier
-from unissl.evaluate.inference import load_model
-from unissl.features import LENGTH, BehindFront, extract, last_stages
-from unissl.further_training import (
+from unissl.features.extract import LENGTH, BehindFront, extract, last_stages
+from unissl.inference.model import load_model
+from unissl.nets.linear_net import LinearNet
+from unissl.report.html import curve_of
+from unissl.report.load_run import read_record
+from unissl.report.samples import look
+from unissl.run import inputs as material
+from unissl.run.budget import Beside, Cost, settle_budget, settle_steps
+from unissl.run.config import RunConfig, build_config, reference_config
+from unissl.run.distillation import (
     TEACHER_SECONDS,
     seconds_per_epoch,
     seconds_per_image,
@@ -33,15 +39,9 @@ from unissl.further_training import (
     train_further,
     trains_further,
 )
-from unissl.nets.linear_net import LinearNet
-from unissl.recipes import with_recipe
-from unissl.record import RunFolder
-from unissl.report.evidence import look
-from unissl.report.html import curve_of
-from unissl.report.run_record import read_record
-from unissl.run_config import RunConfig, build_config, reference_config
-from unissl.runs import resume, split_of
-from unissl.settle import Beside, Cost, settle_budget, settle_steps
+from unissl.run.pipeline import resume, split_of
+from unissl.run.setup import assemble
+from unissl.run_folder import RunFolder
 
 FURTHER = {"epochs": 2.0, "batch": 8}
 
@@ -107,7 +107,7 @@ def test_the_report_sees_the_vectors_of_the_student(tmp_path: Path, monkeypatch:
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
-    monkeypatch.setattr("unissl.features._extract", forbidden)
+    monkeypatch.setattr("unissl.features.extract._extract", forbidden)
     seen = look(record, dataset)
     model = load_model(RunFolder(tmp_path / "run"))
     whole = model.predict(dataset.train.images[seen.labelled])
@@ -137,7 +137,7 @@ def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
         shown.append(pictures)
         return soft_labels(pictures, *given)
 
-    monkeypatch.setattr("unissl.further_training.soft_labels", spied)
+    monkeypatch.setattr("unissl.run.distillation.soft_labels", spied)
     for data in (with_files, dataset):
         state, batches = assemble(config, data, split, CPU)
         train_further(config, state, batches, data, split)
@@ -152,7 +152,7 @@ def test_cut_off_behind_the_last_step_it_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before the student, and killed before the summary, with the student's line in the record already."""
-    monkeypatch.setattr("unissl.runs.load_data", lambda data, split: photos())
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split: photos())
     whole = carried_out(further(), tmp_path / "whole")
     model = (tmp_path / "whole" / "model.safetensors").read_bytes()
     lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
@@ -181,7 +181,7 @@ def test_where_there_is_nothing_to_learn_or_no_place_for_it_the_backbone_stays(
     assert not trains_further(further(), MOST_MAPS + 1, split)
     summary = carried_out(reference_config(further()), tmp_path / "reference").summary
     assert "distilled" not in summary
-    monkeypatch.setattr("unissl.distil.settings.MOST_MAPS", 37)
+    monkeypatch.setattr("unissl.distil.config.MOST_MAPS", 37)
     assert "distilled" not in carried_out(further(), tmp_path / "large").summary
 
 
@@ -190,8 +190,8 @@ def test_its_time_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget with room for it leaves the epochs as they are, a short one cuts them down, but never to none."""
     config, dataset = further(), photos()
     split = split_of(config, dataset)
-    monkeypatch.setattr("unissl.further_training.seconds_per_epoch", lambda *given: 50.0)
-    monkeypatch.setattr("unissl.further_training.seconds_per_image", lambda *given: 0.1)
+    monkeypatch.setattr("unissl.run.distillation.seconds_per_epoch", lambda *given: 50.0)
+    monkeypatch.setattr("unissl.run.distillation.seconds_per_image", lambda *given: 0.1)
     beside = 38 * TEACHER_SECONDS + 0.9  # 38 images, and 9 for testing
     settled, seconds = settle_further(config, dataset, split, CPU, 1000.0, 0.1)
     assert settled == config and seconds == pytest.approx(beside + 100)
@@ -214,10 +214,10 @@ def test_passes_give_way_to_a_time_that_nobody_has_said(
     config, dataset = further(), photos()
     split = split_of(config, dataset)
     state, batches = assemble(config, dataset, split, CPU)
-    monkeypatch.setattr("unissl.further_training.TEACHER_SECONDS", 0.0)
-    monkeypatch.setattr("unissl.further_training.seconds_per_epoch", lambda *given: 50.0)
-    monkeypatch.setattr("unissl.further_training.seconds_per_image", lambda *given: 3 / 9)
-    monkeypatch.setattr("unissl.settle.measure", lambda *given: Cost(per_step=38.0, overhead=0.0))
+    monkeypatch.setattr("unissl.run.distillation.TEACHER_SECONDS", 0.0)
+    monkeypatch.setattr("unissl.run.distillation.seconds_per_epoch", lambda *given: 50.0)
+    monkeypatch.setattr("unissl.run.distillation.seconds_per_image", lambda *given: 3 / 9)
+    monkeypatch.setattr("unissl.run.budget.measure", lambda *given: Cost(per_step=38.0, overhead=0.0))
     monkeypatch.setattr("time.monotonic", lambda: 7.0)
     settled = settle_budget(config, state, batches, dataset, split, Beside(started=7.0), aim)
     assert config.train.steps == 4 and settled.distil.epochs == epochs
@@ -229,7 +229,7 @@ def test_measuring_what_a_run_will_take_leaves_no_trace(monkeypatch: pytest.Monk
     config, dataset = further(), photos()
     split = split_of(config, dataset)
     state, batches = assemble(config, dataset, split, CPU)
-    monkeypatch.setattr("unissl.train.budget.MIN_SECONDS", 0.0)
+    monkeypatch.setattr("unissl.training.timing.MIN_SECONDS", 0.0)
     weights = {name: value.clone() for name, value in state.learner.state_dict().items()}
     draws = torch.get_rng_state()
     settled = settle_budget(config, state, batches, dataset, split, Beside(reference=split, refits=2), aim=1000.0)
@@ -264,7 +264,7 @@ def test_the_report_of_a_run_with_maps_and_no_student_makes_nothing_anew(
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
-    monkeypatch.setattr("unissl.features._extract", forbidden)
+    monkeypatch.setattr("unissl.features.extract._extract", forbidden)
     assert look(read_record(RunFolder(tmp_path / "run")), photos()).features.shape[0] == 8
 
 

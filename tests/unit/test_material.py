@@ -13,29 +13,29 @@ import pytest
 import torch
 from method_cases import OPTIM, make_split
 
-from unissl.assembly import assemble
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import BatchConfig, Batches, pools
 from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.evaluate.inference import load_model
-from unissl.evaluate.predict import predict_rows
-from unissl.material import network, refuse_what_vectors_lack, views_of_test, views_of_train
+from unissl.evaluation.predictions import predict_rows
+from unissl.inference.model import load_model
 from unissl.methods.base import fit_network
 from unissl.methods.registry import get_method
-from unissl.nets.feature_net import FeatureNet
+from unissl.nets.heads import FeatureNet
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.nets.small import SmallNet
-from unissl.record import RunFolder
-from unissl.run_config import RunConfig, build_config, fit_to_data
-from unissl.runs import Run, begin, carry_out, resume, split_of
-from unissl.settle import settle_steps
-from unissl.train.budget import ENOUGH_ON_VECTORS
-from unissl.train.learner import Learner
-from unissl.train.optim import build_optimizer
-from unissl.train.trainer import step_at
+from unissl.run.budget import settle_steps
+from unissl.run.config import RunConfig, build_config, fit_to_data
+from unissl.run.inputs import network, refuse_what_vectors_lack, views_of_test, views_of_train
+from unissl.run.pipeline import Run, begin, carry_out, resume, split_of
+from unissl.run.setup import assemble
+from unissl.run_folder import RunFolder
+from unissl.training.learner import Learner
+from unissl.training.optim import build_optimizer
+from unissl.training.timing import ENOUGH_ON_VECTORS
+from unissl.training.trainer import step_at
 from unissl.types import DataInfo, ImageTable, Prediction
 
 LITE0 = "efficientnet-lite0"
@@ -186,7 +186,7 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(
     shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once with its vectors in the cache, once with the cache lost."""
-    monkeypatch.setattr("unissl.runs.load_data", lambda data, split: photos())
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split: photos())
     whole = carried_out(settings(), tmp_path / "whole")
     model = (tmp_path / "whole" / "model.safetensors").read_bytes()
     for lost in (False, True):
@@ -215,7 +215,7 @@ def test_reference_and_minutes_use_the_vectors_that_are_there(
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
-    monkeypatch.setattr("unissl.features._extract", forbidden)
+    monkeypatch.setattr("unissl.features.extract._extract", forbidden)
     for minutes, most in ((0.001, 50), (1000.0, ENOUGH_ON_VECTORS)):
         config = settings("labels-only", train={"minutes": minutes, "epochs": 1})
         state, batches = assemble(config, dataset, split_of(config, dataset), CPU)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.evaluate.diagnostics import pseudo_label_quality
-from unissl.evaluate.metrics import accuracy, score, three_ways
+from unissl.evaluation.diagnostics import pseudo_label_quality
+from unissl.evaluation.metrics import accuracy, score, three_ways
 
 
 def test_score_by_hand() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from unissl.data import DataConfig, from_arrays
 from unissl.errors import UserError
-from unissl.evaluate.diagnostics import pseudo_label_quality
-from unissl.evaluate.metrics import judge, outlier_auroc
-from unissl.evaluate.predict import Predictions
-from unissl.open_set import add_unknowns, declare_unknown, load_data
+from unissl.evaluation.diagnostics import pseudo_label_quality
+from unissl.evaluation.metrics import judge, outlier_auroc
+from unissl.evaluation.predictions import Predictions
 from unissl.splits import SplitConfig
+from unissl.splits.open_set import add_unknowns, declare_unknown, load_data
 from unissl.types import OUTSIDE
 
 

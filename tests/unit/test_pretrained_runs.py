@@ -15,22 +15,22 @@ import torch
 from hub_models import save_convnext, save_vit
 from safetensors.torch import load_file, save_file
 
-from unissl.assembly import assemble
 from unissl.augment.image_views import ImageViews
 from unissl.data import Dataset
-from unissl.data.cache import cache_folder
 from unissl.errors import UserError
-from unissl.evaluate.inference import load_model
-from unissl.features import normalisation
-from unissl.material import views_of_test, views_of_train
+from unissl.features.extract import normalisation
+from unissl.inference.model import load_model
 from unissl.nets import build
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
-from unissl.record import RunFolder, read_json
-from unissl.run_config import RunConfig, build_config, fit_to_data
-from unissl.runs import resume, run, split_of
-from unissl.train.checkpoint import list_checkpoints
-from unissl.train.trainer import step_at
+from unissl.run.config import RunConfig, build_config, fit_to_data
+from unissl.run.inputs import views_of_test, views_of_train
+from unissl.run.pipeline import resume, run, split_of
+from unissl.run.setup import assemble
+from unissl.run_folder import RunFolder, read_json
+from unissl.training.checkpoint import list_checkpoints
+from unissl.training.trainer import step_at
 from unissl.types import ImageTable
+from unissl.utils.cache import cache_folder
 
 LITE0 = "efficientnet-lite0"
 PACKAGE = WEIGHTS[LITE0].package
@@ -54,7 +54,7 @@ def photos(channels: int = 3) -> Dataset:
 @pytest.fixture(params=[3], ids=["rgb"])
 def dataset(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     made = photos(request.param)
-    monkeypatch.setattr("unissl.runs.load_data", lambda data, split: made)
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split: made)
     return made
 
 

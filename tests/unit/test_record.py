@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unissl.errors import UserError
-from unissl.record import RunFolder, disk_errors, read_json, write_atomically, write_json, write_text
+from unissl.run_folder import RunFolder, disk_errors, read_json, write_atomically, write_json, write_text
 
 
 def test_a_failing_writer_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from filelock import FileLock
 
 from unissl.errors import UserError
-from unissl.record import RunFolder
-from unissl.run_lock import NAME, sole_user
+from unissl.run.lock import NAME, sole_user
+from unissl.run_folder import RunFolder
 
 HOLD = """
 import sys, time, filelock

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, make_view, normalise
-from unissl.data.mapped import take_rows
-from unissl.data.scaled import ScaledImages
+from unissl.data.images.resized import ScaledImages
+from unissl.utils.mmap_rows import take_rows
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unissl.autoconfig.recipes import with_recipe
 from unissl.config import merge
 from unissl.data import Dataset
 from unissl.methods.registry import get_method
-from unissl.recipes import with_recipe
-from unissl.run_config import RunConfig, build_config, fit_to_data
+from unissl.run.config import RunConfig, build_config, fit_to_data
 from unissl.types import ImageTable, Split
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from unissl.bench.measure import Result, Spread
-from unissl.report.charts import BLUE, ORANGE
+from unissl.plots.charts import BLUE, ORANGE
 
 
 def draw(result: Result) -> Figure:

@@ -10,7 +10,7 @@ import torch
 
 from unissl import __version__
 from unissl.bench.setup import Setup
-from unissl.cores import cores
+from unissl.utils.cpu import cores
 
 
 def facts(setup: Setup) -> dict[str, str | int | bool | None]:

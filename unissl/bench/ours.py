@@ -1,4 +1,4 @@
-"""Our path as it is: the loop of ``unissl.runs`` on a synthetic pool, watched from the hooks of the method.
+"""Our path as it is: the loop of ``unissl.run.pipeline`` on a synthetic pool, watched from the hooks of the method.
 
 Nothing of the loop is repeated here, so what is measured is what trains. The pause between two turns lies in
 ``Method.after_step``, which the loop calls when optimiser and EMA have moved.
@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from unissl.assembly import assemble
 from unissl.batches import Batches, Joined
 from unissl.bench.cases import StepCase, config_of, synthetic
-from unissl.record import RunFolder
-from unissl.run_config import RunConfig
-from unissl.runs import begin, carry_out
-from unissl.train.checkpoint import TrainState
+from unissl.run.config import RunConfig
+from unissl.run.pipeline import begin, carry_out
+from unissl.run.setup import assemble
+from unissl.run_folder import RunFolder
+from unissl.training.checkpoint import TrainState
 from unissl.types import Batch
 
 CPU = torch.device("cpu")

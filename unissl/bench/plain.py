@@ -23,7 +23,7 @@ from unissl.bench.plain_net import PlainNet
 from unissl.bench.plain_views import plain_batch
 from unissl.methods.sage import SAGEConfig
 from unissl.ops.simplex import simplex_anchors
-from unissl.run_config import RunConfig
+from unissl.run.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from unissl.bench.measure import MIN_ROUNDS, Report
 from unissl.bench.worker import Task, Worker, take_turns
-from unissl.train.progress import TrainingProgress
+from unissl.training.progress import TrainingProgress
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from unissl.bench.plain_net import PlainNet
 from unissl.bench.plain_views import to_tensor
 from unissl.bench.setup import Setup
 from unissl.bench.worker import repeat
-from unissl.evaluate.predict import predict_images
+from unissl.evaluation.predictions import predict_images
 from unissl.nets import build, channels_last
 
 HELP = ("-m", "unissl", "--help")

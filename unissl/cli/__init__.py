@@ -9,10 +9,10 @@ from cyclopts import App, CycloptsError
 
 from unissl import __version__
 from unissl.cli.bench import bench
-from unissl.cli.catalogue import datasets, methods
 from unissl.cli.demo import demo
 from unissl.cli.evaluate import evaluate
 from unissl.cli.export import export
+from unissl.cli.listings import datasets, methods
 from unissl.cli.paper import paper
 from unissl.cli.predict import predict
 from unissl.cli.report import report
@@ -20,7 +20,7 @@ from unissl.cli.split import split
 from unissl.cli.train import train
 from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
-from unissl.train.signals import leave_when_asked
+from unissl.training.signals import leave_when_asked
 
 app = App(
     name="unissl",

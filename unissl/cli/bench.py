@@ -46,9 +46,9 @@ def bench(what: What = "all", /, *, quick: bool = False, threads: int | None = N
     from unissl.bench.charts import draw
     from unissl.bench.setup import Setup
     from unissl.bench.suite import BENCHMARKS, as_json
-    from unissl.cli.machine import prepare_process
-    from unissl.record import RunFolder, write_json
-    from unissl.report.charts import save
+    from unissl.cli.process import prepare_process
+    from unissl.plots.charts import save
+    from unissl.run_folder import RunFolder, write_json
 
     folder = RunFolder(out or Path("runs") / time.strftime("bench-%Y%m%d-%H%M%S"))
     folder.refuse_if_taken()
@@ -69,7 +69,7 @@ def show(result: Result) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    from unissl.cli.catalogue import WIDE
+    from unissl.cli.listings import WIDE
 
     console = Console(highlight=False)
     if not console.is_terminal:

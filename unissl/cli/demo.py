@@ -29,16 +29,16 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     from rich.console import Console
     from rich.table import Table
 
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     prepare_process()
+    from unissl.autoconfig.recipes import with_recipe
     from unissl.cli.options import given
     from unissl.config import merge
-    from unissl.recipes import with_recipe
-    from unissl.record import RunFolder, write_json
-    from unissl.report.charts import comparison, save
-    from unissl.run_config import build_config
-    from unissl.runs import resume, run
+    from unissl.plots.charts import comparison, save
+    from unissl.run.config import build_config
+    from unissl.run.pipeline import resume, run
+    from unissl.run_folder import RunFolder, write_json
 
     top = RunFolder(out)
     if top.holds_run or not any(RunFolder(out / name).holds_run for name in METHODS):

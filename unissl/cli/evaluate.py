@@ -20,17 +20,17 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     prepare_process()
     from unissl.config import read_toml
     from unissl.data import load_test
     from unissl.errors import UserError
-    from unissl.evaluate.inference import load_model
-    from unissl.evaluate.metrics import judge
-    from unissl.open_set import load_data
-    from unissl.record import RunFolder
-    from unissl.run_config import build_config
+    from unissl.evaluation.metrics import judge
+    from unissl.inference.model import load_model
+    from unissl.run.config import build_config
+    from unissl.run_folder import RunFolder
+    from unissl.splits.open_set import load_data
     from unissl.types import ImageTable
 
     folder = RunFolder(run)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unissl.evaluate.inference import Model
-    from unissl.export import Images
-    from unissl.record import RunFolder
+    from unissl.inference.model import Model
+    from unissl.inference.onnx import Images
+    from unissl.run_folder import RunFolder
 
 COMPARED = 256
 """Images on which the exported network must agree with the trained one."""
@@ -31,15 +31,15 @@ def export(run: Path, /, *, onnx: bool = False, out: Path | None = None) -> None
     out
         File to write; an existing one is not overwritten. By default model.onnx in the run folder.
     """
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
     from unissl.errors import UserError
 
     if not onnx:
         raise UserError("Name the form to export to; there is one, --onnx.")
     prepare_process()
-    from unissl.evaluate.inference import load_model, read_manifest
-    from unissl.export import export_onnx, require_packages, sidecar
-    from unissl.record import RunFolder
+    from unissl.inference.model import load_model, read_manifest
+    from unissl.inference.onnx import export_onnx, require_packages, sidecar
+    from unissl.run_folder import RunFolder
 
     folder = RunFolder(run)
     model = load_model(folder)
@@ -61,8 +61,8 @@ def images_to_compare(folder: RunFolder, model: Model) -> tuple[Images, str]:
 
     from unissl.config import read_toml
     from unissl.errors import UserError
-    from unissl.open_set import load_data
-    from unissl.run_config import build_config
+    from unissl.run.config import build_config
+    from unissl.splits.open_set import load_data
 
     shape = (*model.size, model.channels)
     try:

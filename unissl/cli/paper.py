@@ -30,14 +30,14 @@ def list_(*, format: Format = "table") -> None:
     format
         table for people, md for documents, csv or json for programs.
     """
-    from unissl.paper.listing import HEAD, listing, write
+    from unissl.paper.experiments.listing import HEAD, listing, write
 
     if format != "table":
         print(write(listing(), format), end="")
         return
     from rich.table import Column, Table
 
-    from unissl.cli.catalogue import show
+    from unissl.cli.listings import show
 
     table = Table(
         Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5]
@@ -107,8 +107,8 @@ def run(
     dry_run
         Say what there is to do, and stop.
     """
-    from unissl.cli.machine import prepare_process
     from unissl.cli.paper_run import Request, carry_out
+    from unissl.cli.process import prepare_process
 
     request = Request(name, only, settings, seeds, scale, engine, jobs, root, out, device, threads, address, cpus, gpus)
     carry_out(request, prepare_process, dry_run=dry_run)

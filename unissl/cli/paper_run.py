@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from unissl.errors import UserError
-from unissl.paper.catalogue import get_experiment
 from unissl.paper.engines import Engine
 from unissl.paper.engines.local import LocalEngine
 from unissl.paper.engines.ray import RayEngine
-from unissl.paper.grid import Part, plan
-from unissl.paper.place import is_url, require_folder
-from unissl.paper.survey import survey
-from unissl.paper.work import Prepare, Report, Task
+from unissl.paper.experiments.registry import get_experiment
+from unissl.paper.grid.plan import Part, plan
+from unissl.paper.grid.status import survey
+from unissl.paper.grid.storage import is_url, require_folder
+from unissl.paper.grid.worker import Prepare, Report, Task
 
 SHOWN_REASONS = 5
 

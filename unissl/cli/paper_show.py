@@ -49,15 +49,15 @@ def table(
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     from unissl.cli.paper_run import seed_list, words
-    from unissl.paper.formats import render
-    from unissl.paper.grid import Part
-    from unissl.paper.make_table import make_tables
+    from unissl.paper.grid.plan import Part
+    from unissl.paper.tables.formats import render
+    from unissl.paper.tables.registry import make_tables
 
     text = render(make_tables(name, scale, runs, Part(words(only), words(settings), seed_list(seeds))), format)
     if out is None:
         print(text, end="")
         return
-    from unissl.record import write_text
+    from unissl.run_folder import write_text
 
     write_text(out, text)
     print(f"written to {out}")
@@ -99,10 +99,10 @@ def figure(
     place = out or Path(f"{name}.svg")
     if place.exists():
         raise UserError(f"{place} exists already; choose another --out.")
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     prepare_process()
-    from unissl.paper.figures.catalogue import draw_experiment, draw_runs, get_figure
+    from unissl.paper.figures.registry import draw_experiment, draw_runs, get_figure
     from unissl.paper.figures.style import refuse_format, save, small_print
 
     get_figure(name)

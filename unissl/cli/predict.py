@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from unissl.errors import UserError
 
 if TYPE_CHECKING:
-    from unissl.evaluate.draft import Draft
-    from unissl.evaluate.inference import Model
-    from unissl.evaluate.stream import Records
+    from unissl.inference.journal import Draft
+    from unissl.inference.model import Model
+    from unissl.inference.predict_files import Records
 
 SUFFIXES = ("", ".csv", ".parquet")
 
@@ -34,7 +34,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     out
         File to write, .csv or .parquet; by default CSV to the terminal. An existing one is not overwritten.
     """
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     if out is not None:
         if out.exists():
@@ -44,9 +44,9 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     prepare_process()
     import torch
 
-    from unissl.evaluate.draft import Draft
-    from unissl.evaluate.inference import load_model
-    from unissl.record import RunFolder
+    from unissl.inference.journal import Draft
+    from unissl.inference.model import load_model
+    from unissl.run_folder import RunFolder
 
     folder = RunFolder(run)
     model = load_model(folder)
@@ -83,9 +83,9 @@ def find_images(path: Path) -> list[str]:
 
 def chunks_of(model: Model, files: list[str], done: int = 0) -> Iterator[Records]:
     """Records of the files after the first ``done``, with a bar; files that cannot be read are named on stderr."""
-    from unissl.data.file_names import printable
-    from unissl.data.progress import Progress
-    from unissl.evaluate.stream import predict_chunks
+    from unissl.inference.predict_files import predict_chunks
+    from unissl.utils.file_names import printable
+    from unissl.utils.progress import Progress
 
     with Progress("predictions", len(files) - done) as progress:
         for records, reasons in predict_chunks(model, files, done):
@@ -104,7 +104,7 @@ def fill(draft: Draft, model: Model, files: list[str]) -> None:
 
 
 def print_predictions(model: Model, files: list[str]) -> None:
-    from unissl.evaluate.table import count_looks, table_rows, write_csv
+    from unissl.inference.prediction_table import count_looks, table_rows, write_csv
 
     unreadable = 0
 
@@ -120,8 +120,8 @@ def print_predictions(model: Model, files: list[str]) -> None:
 
 def write_table(draft: Draft, model: Model, files: list[str]) -> None:
     """Turn the finished draft into the table, and say how many files to look at."""
-    from unissl.evaluate.table import count_looks, table_rows, write_csv, write_parquet
-    from unissl.record import write_atomically
+    from unissl.inference.prediction_table import count_looks, table_rows, write_csv, write_parquet
+    from unissl.run_folder import write_atomically
 
     looks = count_looks(draft.blocks())
     if looks["unreadable"] == len(files):

@@ -19,14 +19,14 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
     out
         HTML file to write; an existing one is not overwritten. By default report.html in the run folder.
     """
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
     from unissl.errors import UserError
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     prepare_process()
-    from unissl.record import RunFolder
     from unissl.report.html import write_report
+    from unissl.run_folder import RunFolder
 
     written = write_report(RunFolder(run), out)
     if written.reason:

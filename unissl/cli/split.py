@@ -34,12 +34,12 @@ def split(
     from rich.console import Console
     from rich.table import Table
 
+    from unissl.autoconfig.recipes import with_recipe
     from unissl.errors import UserError
-    from unissl.open_set import load_data
-    from unissl.recipes import with_recipe
-    from unissl.run_config import build_config, fit_to_data
-    from unissl.runs import split_of
+    from unissl.run.config import build_config, fit_to_data
+    from unissl.run.pipeline import split_of
     from unissl.splits import write_split
+    from unissl.splits.open_set import load_data
     from unissl.types import OUTSIDE, UNKNOWN
 
     settings = build_config(with_recipe(said((data or DataOptions()).tree(), config, set_), recipe))

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from unissl.config import Tree
-    from unissl.runs import Run
+    from unissl.run.pipeline import Run
 
 
 def start_or_resume(
     tree: Tree, recipe: str | None, out: Path | None, resume: bool | Literal["auto"], reference: bool, quiet: bool
 ) -> tuple[Run, bool]:
     """The finished run, and whether labels-only is wanted beside it."""
+    from unissl.autoconfig.recipes import with_recipe
     from unissl.distributed.agreement import from_first
     from unissl.errors import UserError
-    from unissl.recipes import with_recipe
-    from unissl.record import RunFolder
-    from unissl.run_config import build_config, stored_config
-    from unissl.runs import REFERENCE
-    from unissl.runs import resume as resume_run
-    from unissl.runs import run as start_run
+    from unissl.run.config import build_config, stored_config
+    from unissl.run.pipeline import REFERENCE
+    from unissl.run.pipeline import resume as resume_run
+    from unissl.run.pipeline import run as start_run
+    from unissl.run_folder import RunFolder
 
     if resume:
         if out is None:
@@ -41,7 +41,7 @@ def start_or_resume(
     aim: float | None = None
     reasons: tuple[str, ...] = ()
     if recipe is None:
-        from unissl.advice import with_advice
+        from unissl.autoconfig.suggest import with_advice
 
         advice = from_first(lambda: with_advice(tree))
         tree, recipe, aim, reasons = advice.settings, advice.recipe, advice.aim, advice.reasons

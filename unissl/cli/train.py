@@ -10,7 +10,7 @@ from unissl.cli.options import DataOptions, Overrides, given, said
 from unissl.cli.start import has_reference, start_or_resume
 
 if TYPE_CHECKING:
-    from unissl.runs import Run
+    from unissl.run.pipeline import Run
 
 
 def train(
@@ -69,7 +69,7 @@ def train(
     quiet
         Say nothing until the end.
     """
-    from unissl.cli.machine import prepare_process
+    from unissl.cli.process import prepare_process
 
     prepare_process()
     flags = merge_flags(data or DataOptions(), method, steps, minutes, net, device, threads)
@@ -80,7 +80,7 @@ def train(
     show(finished)
     if reference and has_reference(finished.config.method.name):
         show_gain(finished, train_reference(finished, quiet))
-    from unissl.results import OWN_DATA
+    from unissl.run.results import OWN_DATA
 
     if report or (report is None and finished.config.data.name in OWN_DATA):
         from_first(lambda: show_report(finished))
@@ -111,9 +111,9 @@ def train_reference(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import to_tree
     from unissl.distributed.agreement import from_first
-    from unissl.record import RunFolder
-    from unissl.run_config import reference_config
-    from unissl.runs import REFERENCE, resume, run
+    from unissl.run.config import reference_config
+    from unissl.run.pipeline import REFERENCE, resume, run
+    from unissl.run_folder import RunFolder
 
     folder = RunFolder(finished.folder.path / REFERENCE)
     if from_first(lambda: folder.holds_run):
@@ -124,8 +124,8 @@ def train_reference(finished: Run, quiet: bool) -> Run:
 def show(finished: Run) -> None:
     from rich.console import Console
 
-    from unissl.report.findings_labels import count_contradicted
-    from unissl.report.words import counted
+    from unissl.report.findings.labels import count_contradicted
+    from unissl.report.formatting import counted
 
     console, summary = Console(highlight=False), finished.summary
     if "accuracy" in summary:
@@ -174,8 +174,8 @@ def _headline(summary: Mapping[str, Any]) -> float | None:
 
 
 def show_report(finished: Run) -> None:
-    from unissl.open_set import load_data
     from unissl.report.html import write_report
+    from unissl.splits.open_set import load_data
 
     dataset = load_data(finished.config.data, finished.config.split)
     written = write_report(finished.folder, dataset=dataset)

@@ -1,11 +1,11 @@
 """Data sources: files, archives and arrays, all turned into one :class:`unissl.types.ImageTable`."""
 
 from unissl.data.arrays import from_arrays
-from unissl.data.catalogue import DatasetCard, known, load, names
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.decode import read_images
-from unissl.data.layout import list_images
-from unissl.data.testing import load_test
+from unissl.data.folder.index import list_images
+from unissl.data.folder.test_images import load_test
+from unissl.data.images.decode import read_images
+from unissl.data.registry import DatasetCard, known, load, names
 
 __all__ = [
     "DataConfig",

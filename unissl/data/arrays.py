@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
-from unissl.data.decode import scale_arrays
-from unissl.data.moments import channel_moments
+from unissl.data.images.channel_stats import channel_moments
+from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError
 from unissl.types import UNKNOWN, ImageTable
 

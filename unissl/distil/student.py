@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from unissl.data.progress import Progress
-from unissl.distil.settings import DistilConfig
-from unissl.features import Front, Maps, last_stages
+from unissl.distil.config import DistilConfig
+from unissl.features.extract import Front, Maps, last_stages
 from unissl.nets import Network
-from unissl.nets.half import multiplying_in_half
+from unissl.nets.bf16 import multiplying_in_half
 from unissl.nets.linear_net import LinearNet
 from unissl.ops import soft_regression
 from unissl.ops.losses import cross_entropy
+from unissl.utils.progress import Progress
 
 WARM_UP = 20
 """Steps in which the learning rate rises."""

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unissl.features import LENGTH
+from unissl.features.extract import LENGTH
 from unissl.ops.nearest_mean import right_when_left_out
 from unissl.ops.neighbours import agreement, nearest, smoothed, walk
 

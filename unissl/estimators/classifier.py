@@ -20,9 +20,9 @@ from unissl.estimators.labels import Values, read_labels, values_and_given
 from unissl.estimators.refusal import RefusedInput, as_value_errors
 from unissl.estimators.settings import settings_of_fit
 from unissl.estimators.training import Fitted, train
-from unissl.evaluate.predict import Probabilities
+from unissl.evaluation.predictions import Probabilities
 from unissl.methods.registry import get_method
-from unissl.run_config import RunConfig
+from unissl.run.config import RunConfig
 from unissl.splits import make_split
 from unissl.types import Split
 

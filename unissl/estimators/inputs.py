@@ -14,11 +14,11 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data.arrays import checked_images
-from unissl.data.moments import channel_moments
-from unissl.data.scaled import ScaledImages
+from unissl.data.images.channel_stats import channel_moments
+from unissl.data.images.resized import ScaledImages
 from unissl.estimators.refusal import RefusedInput, as_value_errors
-from unissl.features import Front, Scaling, backbone, backbone_vectors, normalisation
-from unissl.run_config import RunConfig
+from unissl.features.extract import Front, Scaling, backbone, backbone_vectors, normalisation
+from unissl.run.config import RunConfig
 
 CLIP = 5.0
 """Standard deviations that an entry of a vector is kept within."""
@@ -126,7 +126,7 @@ class VectorInputs:
     """Vectors whose entries are standardised by those in ``fit`` and then clipped.
 
     So the units of the data do not matter, and an outlier cannot outweigh the rest. Unlike the vectors of a backbone
-    (``unissl.features.Scaling``) they are not scaled to one length: of a few measurements little is left without it.
+    (``unissl.features.extract.Scaling``) they are not scaled to one length: of a few measurements little is left without it.
     """
 
     mean: Floats

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from unissl.advice import BACKBONE
+from unissl.autoconfig.recipes import with_recipe
+from unissl.autoconfig.suggest import BACKBONE
 from unissl.config import Tree, merge
 from unissl.estimators.refusal import RefusedInput
 from unissl.methods.registry import get_method
 from unissl.nets.pretrained import installed
-from unissl.recipes import with_recipe
-from unissl.run_config import RunConfig, build_config
+from unissl.run.config import RunConfig, build_config
 
 if TYPE_CHECKING:
     from unissl.estimators.classifier import SemiSupervisedClassifier

@@ -13,17 +13,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.assembly import assemble_on, averaged_predictions, find_device
 from unissl.config import to_tree
 from unissl.estimators.inputs import Inputs, inputs_of
-from unissl.evaluate.predict import Predictions, predict_rows
-from unissl.finish_training import finish_training
-from unissl.record import RunFolder
-from unissl.run_config import RunConfig, build_config
-from unissl.settle import settle_steps
-from unissl.train.learner import Learner
-from unissl.train.memory import memory_errors
-from unissl.train.signals import Interrupted
+from unissl.evaluation.predictions import Predictions, predict_rows
+from unissl.run.budget import settle_steps
+from unissl.run.config import RunConfig, build_config
+from unissl.run.fit import finish_training
+from unissl.run.setup import assemble_on, averaged_predictions, find_device
+from unissl.run_folder import RunFolder
+from unissl.training.learner import Learner
+from unissl.training.oom import memory_errors
+from unissl.training.signals import Interrupted
 from unissl.types import Split
 
 Rows = npt.NDArray[Any]

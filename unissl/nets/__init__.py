@@ -13,9 +13,9 @@ from unissl.config import Settings
 from unissl.errors import UserError
 from unissl.nets.base import Network
 from unissl.nets.efficientnet_lite import EfficientNetLite
-from unissl.nets.foreign import ForeignNet, load, parse
-from unissl.nets.own import fresh, known
+from unissl.nets.external import ForeignNet, load, parse
 from unissl.nets.pretrained import WEIGHTS, load_pretrained
+from unissl.nets.registry import fresh, known
 
 __all__ = ["NetConfig", "Network", "build", "channels_last", "known"]
 
@@ -80,7 +80,7 @@ def build(
     """A freshly initialised network; the weights are drawn from torch's global generator.
 
     With ``pretrained``, all but the classifier are then those of :mod:`unissl.nets.pretrained`, which also says what
-    images they expect. A network from elsewhere (:mod:`unissl.nets.foreign`) always comes with its weights, unless the
+    images they expect. A network from elsewhere (:mod:`unissl.nets.external`) always comes with its weights, unless the
     ``recipe`` of one that was trained says its shape.
 
     Example:

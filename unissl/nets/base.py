@@ -10,7 +10,7 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from unissl.nets.winograd import Conv3x3
+from unissl.nets.kernels.winograd import Conv3x3
 from unissl.types import Outputs
 
 

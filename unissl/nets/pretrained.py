@@ -9,7 +9,7 @@ What the weights expect:
 - red, green, blue, each as (value - 127) / 128: subtract :data:`MEAN` and divide by :data:`STD` in 0..1 units. Both are
   the same for all channels, which is why grey images of one channel give exactly the features of their RGB form;
 - squares of ``size`` pixels, cut from the centre of the image scaled (bilinear) to ``size + 32`` on its shorter side.
-  :mod:`unissl.data.decode` keeps the whole shorter side instead; smaller squares are quicker and less accurate.
+  :mod:`unissl.data.images.decode` keeps the whole shorter side instead; smaller squares are quicker and less accurate.
 """
 
 from __future__ import annotations

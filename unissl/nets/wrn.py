@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unissl.nets.base import Network, conv1x1, conv3x3
-from unissl.nets.norm_act_conv import norm_act_conv
+from unissl.nets.kernels.norm_act_conv import norm_act_conv
 
 SLOPE = 0.1
 STEM_WIDTH = 16

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from unissl.data import read_images
-from unissl.report.label_doubts import CLEARLY
-from unissl.report.outsiders import Outsiders
-from unissl.report.words import percent
+from unissl.report.formatting import percent
+from unissl.report.label_issues import CLEARLY
+from unissl.report.outliers import Outsiders
 from unissl.types import ImageTable
 
 Floats = npt.NDArray[np.float32]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unissl.report.intervals import Interval, accuracy_interval, paired_gain
-from unissl.report.run_record import Record
+from unissl.report.load_run import Record
 
 
 @dataclass(frozen=True)

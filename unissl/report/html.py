@@ -18,16 +18,20 @@ from markupsafe import Markup
 
 from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.evaluate.calibration import Bin, calibration_error, reliability
-from unissl.record import RunFolder, write_text
-from unissl.report import charts, galleries, label_doubts, pictures, tables, words
-from unissl.report.evidence import Seen, look
+from unissl.evaluation.calibration import Bin, calibration_error, reliability
+from unissl.plots import charts
+from unissl.report import formatting as words
+from unissl.report import galleries, tables
+from unissl.report import label_issues as label_doubts
+from unissl.report import page_charts as pictures
 from unissl.report.findings import health
-from unissl.report.findings_pool import absent_classes
+from unissl.report.findings.pool import absent_classes
 from unissl.report.headline import headline
-from unissl.report.outsiders import Outsiders, by_score
-from unissl.report.run_record import Record, read_record
-from unissl.report.trouble import kinds_of_trouble
+from unissl.report.load_run import Record, read_record
+from unissl.report.outliers import Outsiders, by_score
+from unissl.report.samples import Seen, look
+from unissl.report.skipped_files import kinds_of_trouble
+from unissl.run_folder import RunFolder, write_text
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

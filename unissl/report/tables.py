@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from unissl.record import read_json
-from unissl.report.findings_labels import labels_disagree, leaks_test
+from unissl.report.findings.labels import labels_disagree, leaks_test
 from unissl.report.galleries import most_uncertain_classes
-from unissl.report.run_record import Record
-from unissl.report.stored import Card, require
+from unissl.report.load_run import Record
+from unissl.run.schema import Card, require
+from unissl.run_folder import read_json
 
 MOST_ROWS = 40
 """Lines of a table."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from unissl.errors import UserError, shortened
-from unissl.reading import parse_json, read_text
-from unissl.record import write_text
+from unissl.run_folder import write_text
 from unissl.types import Split
+from unissl.utils.bounded_io import parse_json, read_text
 
 FORMAT = "unissl-split"
 VERSION = 1

@@ -19,7 +19,7 @@ from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from unissl.config import Settings
 from unissl.errors import UserError
-from unissl.splits.profiles import Profile, class_counts
+from unissl.splits.distributions import Profile, class_counts
 from unissl.types import OUTSIDE, UNKNOWN, Split
 
 Rows = npt.NDArray[np.int64]

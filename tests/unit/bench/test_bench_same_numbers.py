@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from unissl.assembly import assemble
 from unissl.bench.cases import StepCase, config_of, synthetic
 from unissl.bench.ours import CPU, OurStep, ReadyBatches, Spans, middle
 from unissl.bench.plain import PlainModel, PlainSettings, PlainTrainer
 from unissl.bench.plain_net import PlainNet, copy_weights
 from unissl.bench.worker import Finished
 from unissl.methods.registry import all_methods
-from unissl.nets import build, winograd
+from unissl.nets import build
+from unissl.nets.kernels import winograd
+from unissl.run.setup import assemble
 
 STEPS = 20
 CASE = StepCase(net="wrn-10-1", labelled=6, unlabelled=14, size=8, classes=4, pool=200)

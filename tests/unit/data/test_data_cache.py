@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unissl.data import cache
-from unissl.data.cache import Entry, cache_folder, cached
-from unissl.data.row_writer import RowWriter
 from unissl.errors import UserError
+from unissl.utils import cache
+from unissl.utils.cache import Entry, cache_folder, cached
+from unissl.utils.row_writer import RowWriter
 
 
 class Builder:
@@ -174,8 +174,8 @@ SLOW_BUILD = """
     import sys, time
     from pathlib import Path
     import numpy as np
-    from unissl.data.cache import cached, save_array
-    from unissl.data.row_writer import RowWriter
+    from unissl.utils.cache import cached, save_array
+    from unissl.utils.row_writer import RowWriter
 
     def build(folder):
         with RowWriter(folder / "images.npy", (3, 2, 2, 1)) as writer:
@@ -291,7 +291,7 @@ def test_rows_never_written_are_zero_and_the_file_is_whole(tmp_path: Path) -> No
 def test_progress_is_silent_at_first_then_speaks_in_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from unissl.data.progress import Progress
+    from unissl.utils.progress import Progress
 
     clock = iter([0.0, 1.0, 4.0, 6.0, 7.0, 12.0])  # the start, then one look per advance
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
@@ -307,11 +307,11 @@ def test_progress_is_silent_at_first_then_speaks_in_lines(
 def test_progress_draws_a_bar_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from unissl.data.progress import Progress
+    from unissl.utils.progress import Progress
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("unissl.data.progress.PATIENCE", -1.0)
+    monkeypatch.setattr("unissl.utils.progress.PATIENCE", -1.0)
     with Progress("decoding images", 100) as progress:
         progress.advance(40)
         progress.advance(2)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from unissl.data import DataConfig, known, load
-from unissl.data.batch_pickle import read_batch
+from unissl.data.formats.batch_pickle import read_batch
 from unissl.errors import UserError
 
 RNG = np.random.RandomState(0)

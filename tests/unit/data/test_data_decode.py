@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data.decode import Picture, Unreadable, decode, decode_stream, image_size, read_images, scale_arrays
+from unissl.data.images.decode import Picture, Unreadable, decode, decode_stream, image_size, read_images, scale_arrays
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

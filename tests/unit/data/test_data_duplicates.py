@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageEnhance
 
-from unissl.data import decode, duplicates
-from unissl.data.duplicates import ALIKE, CROPS, RADIUS, WHOLE, Copy, find_duplicates
+from unissl.data.images import decode, duplicates
+from unissl.data.images.duplicates import ALIKE, CROPS, RADIUS, WHOLE, Copy, find_duplicates
 from unissl.types import ImageTable
 
 Pixels = npt.NDArray[np.uint8]

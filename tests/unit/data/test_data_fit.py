@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data.decode import decode
-from unissl.data.fit import COVER, GREY, Fit, SideBySide, Whole
+from unissl.data.images.decode import decode
+from unissl.data.images.resize import COVER, GREY, Fit, SideBySide, Whole
 
 
 def wide() -> Image.Image:

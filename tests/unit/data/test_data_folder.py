@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data import DataConfig, Dataset, list_images, load, store
-from unissl.data.decode import decode
+from unissl.data import DataConfig, Dataset, list_images, load
+from unissl.data.images.decode import decode
+from unissl.data.store.decode_to_cache import decode_to_cache as store
 from unissl.errors import UserError
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unissl.data import DataConfig, idx, known, load
+from unissl.data import DataConfig, known, load
+from unissl.data.sources import fashion_mnist as idx
 from unissl.errors import UserError
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (12, 28, 28), dtype=np.uint8)

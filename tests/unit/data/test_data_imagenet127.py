@@ -86,7 +86,7 @@ def test_folders_that_are_groups_already(tmp_path: Path) -> None:
 def test_another_grouping_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_folders(tmp_path / "data")
     load(config(root))
-    monkeypatch.delattr("unissl.data.imagenet127.store_encoded")
+    monkeypatch.delattr("unissl.data.sources.imagenet127.store_encoded")
     assert load(config(root, group_file(tmp_path))).train.num_classes == 3
 
 

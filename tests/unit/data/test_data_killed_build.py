@@ -17,12 +17,14 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from unissl.data import DataConfig, decoded, load, store
-from unissl.data.cache import cache_folder, cached
-from unissl.data.decode import decode_stream
-from unissl.data.fit import Fit
+from unissl.data import DataConfig, load
+from unissl.data.images.decode import decode_stream
+from unissl.data.images.resize import Fit
+from unissl.data.store.decode_to_cache import decode_to_cache as store
+from unissl.data.store.decode_to_cache import resumable_rows as decoded
 from unissl.errors import UserError
 from unissl.types import ImageTable
+from unissl.utils.cache import cache_folder, cached
 
 SIDE, POOL = 8, 60
 ROW = SIDE * SIDE * 3

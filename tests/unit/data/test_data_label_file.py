@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unissl.data.label_file import read_label_file
+from unissl.data.folder.labels import read_label_file
 from unissl.errors import UserError
 
 FILES = ("a.png", "sub/b.JPG", "sub/c.jpeg", "d.png", "d.jpg", "two\nlines.png", "semi;colon,comma.png", "é.png")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unissl.data import mapped
-from unissl.data.mapped import take_rows
+from unissl.utils import mmap_rows as mapped
+from unissl.utils.mmap_rows import take_rows
 
 MEGABYTE = 1 << 20
 

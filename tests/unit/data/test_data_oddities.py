@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data import DataConfig, decode, load
-from unissl.data.file_names import BEYOND_ASCII, LONG_NAMED, NO_UTF8, UNPRINTABLE, remarks_on_names
-from unissl.data.oddities import NONE, TOLD, Oddity, joined, remarks_on_images
+from unissl.data import DataConfig, load
+from unissl.data.images import decode
+from unissl.data.images.issues import NONE, TOLD, Oddity, joined, remarks_on_images
+from unissl.utils.file_names import BEYOND_ASCII, LONG_NAMED, NO_UTF8, UNPRINTABLE, remarks_on_names
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (40, 50, 3), dtype=np.uint8)
 PHOTO = Image.fromarray(PIXELS)
@@ -199,7 +200,7 @@ def test_a_folder_tells_of_its_images_also_from_the_cache(photos: Path, monkeypa
     }
     config = DataConfig(name="folder", root=str(photos), size=16)
     assert load(config).train.remarks == expected
-    monkeypatch.delattr("unissl.data.store.decode_stream")
+    monkeypatch.delattr("unissl.data.store.decode_to_cache.decode_stream")
     assert load(config).train.remarks == expected
 
 

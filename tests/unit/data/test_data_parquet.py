@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from unissl.data import DataConfig, Dataset, load, store
-from unissl.data.decode import decode
-from unissl.data.oddities import TOLD, Oddity, joined
-from unissl.data.parquet import _Columns
+from unissl.data import DataConfig, Dataset, load
+from unissl.data.images.decode import decode
+from unissl.data.images.issues import TOLD, Oddity, joined
+from unissl.data.sources.parquet import _Columns
+from unissl.data.store.decode_to_cache import decode_to_cache as store
 from unissl.errors import UserError
 
 NAMES = ["cat", "dog", "owl"]

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from unissl.data import progress
-from unissl.data.progress import Progress
+from unissl.utils import progress
+from unissl.utils.progress import Progress
 
 
 class Clock:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unissl.data.published import FILES, Published, refuse_altered
+from unissl.data.sources.checksums import FILES, Published, refuse_altered
 from unissl.errors import UserError
 
 

@@ -68,7 +68,7 @@ def test_train_and_extra_are_learnt_from(tmp_path: Path, pack: Callable[[bytes],
 def test_is_read_once_and_then_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = DataConfig(name="svhn", root=str(write_all(tmp_path)), size=16)
     load(config)
-    monkeypatch.delattr("unissl.data.svhn.store_blocks")
+    monkeypatch.delattr("unissl.data.sources.svhn.store_blocks")
     dataset = load(config)
     assert isinstance(dataset.train.images, np.memmap) and dataset.train.images.shape == (7, 16, 16, 3)
 

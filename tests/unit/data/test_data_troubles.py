@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from unissl.data import DataConfig, decode, list_images, load
-from unissl.data.layout import IMAGE_SUFFIXES, find_images
+from unissl.data import DataConfig, list_images, load
+from unissl.data.folder.index import IMAGE_SUFFIXES, find_images
+from unissl.data.images import decode
 from unissl.errors import UserError
 from unissl.types import ImageTable
 
@@ -355,7 +356,7 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(decode, "_flatten", flatten)
     monkeypatch.setattr(decode, "LARGE_PIXELS", 100)
     monkeypatch.setattr(decode, "PER_TASK", 1)
-    monkeypatch.setattr("unissl.data.decode.cores", lambda: 4)
+    monkeypatch.setattr("unissl.data.images.decode.cores", lambda: 4)
     source = encoded(plain(), "PNG")
     assert len(list(decode.decode_stream([(row, source) for row in range(8)], 4, 3))) == 8
     assert most == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from unissl.data.mat_file import Damaged, find_arrays, read_array
+from unissl.data.formats.mat5 import Damaged, find_arrays, read_array
 
 RNG = np.random.default_rng(0)
 ARRAYS = {

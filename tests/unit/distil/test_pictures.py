@@ -13,14 +13,14 @@ from PIL import Image
 
 from unissl.augment import normalise
 from unissl.data import DataConfig
-from unissl.data.decode import decode
-from unissl.data.fit import COVER, Fit, Fits, Whole
-from unissl.data.folder import load_folder
-from unissl.distil import pictures as module
-from unissl.distil.pictures import ZOOM, pictures
+from unissl.data.folder.load import load_folder
+from unissl.data.images.decode import decode
+from unissl.data.images.resize import COVER, Fit, Fits, Whole
 from unissl.errors import UserError
-from unissl.features import BATCH, backbone
-from unissl.nets.half import cpu_computes_in_half
+from unissl.features.extract import BATCH, backbone
+from unissl.features.extract import multi_crop as module
+from unissl.features.multi_crop import ZOOM, pictures
+from unissl.nets.bf16 import cpu_computes_in_half
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.types import ImageTable
 

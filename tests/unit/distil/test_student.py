@@ -10,7 +10,7 @@ import torch
 
 from unissl.distil import DistilConfig, Student, train_student
 from unissl.distil.student import rate, steps_of, taken
-from unissl.features import BehindFront, Front, Scaling, backbone, first_stages, last_stages
+from unissl.features.extract import BehindFront, Front, Scaling, backbone, first_stages, last_stages
 from unissl.nets.linear_net import LinearNet
 
 LITE0 = "efficientnet-lite0"

@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from unissl.distil.teacher import LEARNT_SHARE, power, regressed, soft_labels, together
-from unissl.features import LENGTH
+from unissl.features.extract import LENGTH
 
 
 def two_groups() -> tuple[torch.Tensor, np.ndarray]:

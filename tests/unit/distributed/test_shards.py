@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unissl.distributed.shards import Shards, by_shard, refuse_if_inseparable
 from unissl.errors import UserError
 from unissl.nets import build
-from unissl.nets.foreign import ForeignNet, load
+from unissl.nets.external import ForeignNet, load
 
 
 class Scale(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from unissl.evaluate.calibration import (
+from unissl.evaluation.calibration import (
     COLDEST,
     FEWEST_LABELS,
     HOTTEST,
@@ -19,7 +19,7 @@ from unissl.evaluate.calibration import (
     reliability,
     tempered,
 )
-from unissl.evaluate.predict import Predictions
+from unissl.evaluation.predictions import Predictions
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

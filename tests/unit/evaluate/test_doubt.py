@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.evaluate.doubt import REASONS, Doubt
-from unissl.evaluate.predict import Predictions
+from unissl.evaluation.predictions import Predictions
+from unissl.inference.review import REASONS, Doubt
 
 
 def said(*confidences: float, detected: tuple[float, ...] | None = None, classes: int = 4) -> Predictions:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 
-TRAINING = ("unissl.train", "unissl.runs", "unissl.batches", "unissl.splits", "unissl.material", "unissl.results")
+TRAINING = (
+    "unissl.training",
+    "unissl.run.pipeline",
+    "unissl.batches",
+    "unissl.splits",
+    "unissl.run.inputs",
+    "unissl.run.results",
+)
 
 
 def test_inference_imports_no_training_code() -> None:
     program = (
         "import sys\n"
-        "import unissl.evaluate.inference, unissl.evaluate.stream, unissl.evaluate.table\n"
+        "import unissl.inference.model, unissl.inference.predict_files, unissl.inference.prediction_table\n"
         f"print([name for name in sys.modules if name.startswith({TRAINING!r})])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from unissl.evaluate.diagnostics import class_mass, macro_f1, relation_quality
-from unissl.evaluate.relations import Group, Walk, neighbours, order_of_pool, votes
+from unissl.evaluation.diagnostics import class_mass, macro_f1, relation_quality
+from unissl.evaluation.graph_diagnostics import Group, Walk, neighbours, order_of_pool, votes
 from unissl.ops.simplex import simplex_anchors
-from unissl.record import RunFolder
-from unissl.run_config import build_config
-from unissl.runs import resume, run
+from unissl.run.config import build_config
+from unissl.run.pipeline import resume, run
+from unissl.run_folder import RunFolder
 
 WALK = Walk(ridge=0.1, steps=3, temperature=0.25, self_bias=2.0)
 TINY: dict[str, Any] = {
@@ -32,7 +32,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take most of the time of a tiny run."""
-    monkeypatch.setattr("unissl.results.draw_files", lambda *_: [])
+    monkeypatch.setattr("unissl.run.results.draw_files", lambda *_: [])
 
 
 def unit(*rows: list[float]) -> Tensor:
@@ -149,7 +149,7 @@ def test_without_truth_there_is_no_record(tmp_path: Path, monkeypatch: pytest.Mo
         dataset.train.labels[200:] = -1
         return dataset
 
-    monkeypatch.setattr("unissl.runs.load_data", forgetful)
+    monkeypatch.setattr("unissl.run.pipeline.load_data", forgetful)
     tree = {**TINY, "split": {}, "train": {"steps": 2, "epochs": 1, "diagnostics": True}}
     finished = run(build_config(tree), tmp_path / "run", quiet=True)
     assert [line["pool"] for line in finished.folder.read_metrics() if line["kind"] == "eval"] == [{}]

@@ -24,14 +24,17 @@ from readers.run_folder import MANIFEST, lay_run
 from readers.tables import IMAGES, image_column, parquet
 
 from unissl.config import parse_overrides, read_toml
-from unissl.data import DataConfig, from_arrays, load, npz_file, parquet_file, plain_pickle
-from unissl.data.batch_pickle import read_batch
-from unissl.data.decode import Unreadable, decode, looks_like_image
-from unissl.data.idx import read_idx
+from unissl.data import DataConfig, from_arrays, load
+from unissl.data.formats import npz as npz_file
+from unissl.data.formats import restricted_pickle as plain_pickle
+from unissl.data.formats.batch_pickle import read_batch
+from unissl.data.images.decode import Unreadable, decode, looks_like_image
+from unissl.data.sources.fashion_mnist import read_idx
 from unissl.errors import UserError
-from unissl.evaluate.inference import load_model
-from unissl.record import read_json
+from unissl.inference.model import load_model
+from unissl.run_folder import read_json
 from unissl.splits import read_split
+from unissl.utils import parquet_file
 
 
 @contextmanager

@@ -19,11 +19,11 @@ from readers.tables import IMAGES, image_folder, parquet
 from readers.weights import model_files
 
 from unissl.data import DataConfig, list_images, load
-from unissl.data.label_file import read_label_file
+from unissl.data.folder.labels import read_label_file
 from unissl.errors import UserError
-from unissl.evaluate.inference import load_model
-from unissl.nets.foreign import TRUSTED_CODE
-from unissl.report.run_record import read_record
+from unissl.inference.model import load_model
+from unissl.nets.external import TRUSTED_CODE
+from unissl.report.load_run import read_record
 from unissl.splits import read_split
 
 

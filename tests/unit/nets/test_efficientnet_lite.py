@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from unissl.data.decode import decode, scale_arrays
+from unissl.data.images.decode import decode, scale_arrays
 from unissl.errors import UserError
 from unissl.nets import build, channels_last, pretrained
 from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite, PadRightAndBelow, fold_batch_norm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unissl.nets.feature_net import FeatureNet
+from unissl.nets.heads import FeatureNet
 
 
 def test_forward_layer_by_layer(double: object) -> None:

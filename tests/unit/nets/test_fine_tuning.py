@@ -11,7 +11,7 @@ from torch import nn
 from unissl.errors import UserError
 from unissl.nets import Network, build
 from unissl.nets.fine_tuning import PretrainedStages, fine_tune, starts_pretrained
-from unissl.train.optim import OptimConfig, build_optimizer, set_learning_rate
+from unissl.training.optim import OptimConfig, build_optimizer, set_learning_rate
 
 
 def tuned(blocks: int | None, name: str = "efficientnet-lite0") -> Network:
@@ -98,7 +98,7 @@ def test_more_parts_than_there_are(blocks: int) -> None:
 
 
 def test_a_network_of_one_part_cannot_be_cut() -> None:
-    from unissl.nets.feature_net import FeatureNet
+    from unissl.nets.heads import FeatureNet
 
     with pytest.raises(UserError, match="has 1 part .map."):
         fine_tune(FeatureNet(4, 2, 0.1), 1, "whole")

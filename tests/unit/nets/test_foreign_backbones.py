@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unissl.errors import UserError
-from unissl.features import Front, identity, preferred_size
+from unissl.features.extract import Front, identity, preferred_size
 from unissl.nets import build
-from unissl.nets.foreign import Name, load, parse, recipe_of, refuse_unreadable_size
-from unissl.nets.foreign.backbone import IMAGENET_MEAN, IMAGENET_STD, Entrance
+from unissl.nets.external import Name, load, parse, recipe_of, refuse_unreadable_size
+from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, Entrance
 from unissl.nets.pretrained import MEAN, STD
-from unissl.run_config import build_config
+from unissl.run.config import build_config
 
 
 def house(pixels: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ import torch
 
 from unissl.nets import build
 from unissl.nets.base import Network
+from unissl.nets.bf16 import cpu_computes_in_half, in_half, multiplying_in_half, survives
 from unissl.nets.efficientnet_lite import EfficientNetLite
-from unissl.nets.half import cpu_computes_in_half, in_half, multiplying_in_half, survives
 
 NEEDS_HALF = pytest.mark.skipif(not cpu_computes_in_half(), reason="needs a CPU that computes in bfloat16")
 
@@ -32,7 +32,7 @@ def test_the_copy_is_near_and_the_original_untouched(lite: Network) -> None:
 
 def test_others_stay_as_they_are(lite: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(lite, EfficientNetLite)
-    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: False)
+    monkeypatch.setattr("unissl.nets.bf16.cpu_computes_in_half", lambda: False)
     assert in_half(lite) is lite
     monkeypatch.undo()
     double, other = build("efficientnet-lite0", 3, 3).double(), build("wrn-10-1", 3, 3)
@@ -44,7 +44,7 @@ def test_products_in_half_leave_weights_and_layers_as_they_are(
     half: bool, lite: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradients are near the exact ones, in float32, and behind it the layers are exact again."""
-    monkeypatch.setattr("unissl.nets.half.cpu_computes_in_half", lambda: half)
+    monkeypatch.setattr("unissl.nets.bf16.cpu_computes_in_half", lambda: half)
     stages = lite.stages["stage6"]
     x = torch.randn(4, 112, 6, 6, generator=torch.Generator().manual_seed(1)).to(memory_format=torch.channels_last)
 
@@ -67,7 +67,7 @@ def test_only_instructions_of_its_own_count(
     able: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
-    monkeypatch.setattr("unissl.nets.half.survives", lambda trial: True)
+    monkeypatch.setattr("unissl.nets.bf16.survives", lambda trial: True)
     assert cpu_computes_in_half() is expected
     monkeypatch.setenv("UNISSL_BFLOAT16", "0")
     assert not cpu_computes_in_half()
@@ -78,7 +78,7 @@ def test_instructions_that_kill_are_found_out_in_a_process_of_its_own(monkeypatc
     monkeypatch.setattr("sys.executable", "/no/such/python")
     assert not survives("pass # once more")
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": True}, raising=False)
-    monkeypatch.setattr("unissl.nets.half.survives", lambda trial: False)
+    monkeypatch.setattr("unissl.nets.bf16.survives", lambda trial: False)
     assert not cpu_computes_in_half()
 
 

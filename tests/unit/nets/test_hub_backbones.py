@@ -13,9 +13,9 @@ import torch
 from hub_models import save_convnext, save_vit
 
 from unissl.errors import UserError
-from unissl.features import Front, backbone, identity, preferred_size
+from unissl.features.extract import Front, backbone, identity, preferred_size
 from unissl.nets import build
-from unissl.nets.foreign import load, recipe_of
+from unissl.nets.external import load, recipe_of
 from unissl.nets.pretrained import MEAN, STD
 
 

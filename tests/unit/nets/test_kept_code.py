@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from unissl.data.cache import cache_folder
-from unissl.nets import kept_code
-from unissl.nets.winograd import has_code
+from unissl.nets.kernels import code_cache as kept_code
+from unissl.nets.kernels.winograd import has_code
+from unissl.utils.cache import cache_folder
 
 
 def test_what_was_kept_is_recalled_by_all_that_it_depends_on() -> None:
@@ -49,7 +49,7 @@ def test_code_can_be_made_where_we_develop() -> None:
 def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_code():
         pytest.skip("machine code cannot be made here")
-    from unissl.nets import norm_act_code
+    from unissl.nets.kernels import norm_act_ir as norm_act_code
 
     x = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last)
 

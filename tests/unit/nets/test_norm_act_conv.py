@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from unissl.distributed.batch_norm import GlobalBatchNorm
-from unissl.nets import norm_act_conv as module
-from unissl.nets import winograd
-from unissl.nets.norm_act_conv import Activation, norm_act_conv
-from unissl.nets.winograd import Conv3x3
+from unissl.nets.kernels import norm_act_conv as module
+from unissl.nets.kernels import winograd
+from unissl.nets.kernels.norm_act_conv import Activation, norm_act_conv
+from unissl.nets.kernels.winograd import Conv3x3
 
 if not winograd.has_code():
     pytest.skip("machine code cannot be made here", allow_module_level=True)

@@ -8,7 +8,7 @@ import pytest
 from tiny_grid import LONGER, nothing, tiny_task
 
 from unissl.paper.engines.local import LocalEngine
-from unissl.paper.work import Report
+from unissl.paper.grid.worker import Report
 
 
 @pytest.fixture(scope="session")

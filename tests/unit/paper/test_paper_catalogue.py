@@ -7,9 +7,9 @@ import json
 import pytest
 
 from unissl.errors import UserError
-from unissl.paper.catalogue import EXPERIMENTS, get_experiment
-from unissl.paper.experiment import Printed
-from unissl.paper.listing import listing, write
+from unissl.paper.experiments.experiment import Printed
+from unissl.paper.experiments.listing import listing, write
+from unissl.paper.experiments.registry import EXPERIMENTS, get_experiment
 
 RUNS = {
     "table1": 324, "table2": 324, "table3": 105, "table4": 32, "gri-losses": 9, "lambda": 5, "beta": 8, "anchors-k": 4,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from unissl.config import to_tree
-from unissl.paper.catalogue import EXPERIMENTS
-from unissl.paper.grid import PlannedRun, plan
+from unissl.paper.experiments.registry import EXPERIMENTS
+from unissl.paper.grid.plan import PlannedRun, plan
 
 COMMON = {
     "augment.pad": 4, "augment.flip": True, "augment.operations": 3, "augment.geometry": 1.0, "augment.cutout": 0.5,

@@ -15,14 +15,14 @@ from sklearn.metrics.pairwise import cosine_similarity
 from unissl.config import merge, read_toml
 from unissl.errors import UserError
 from unissl.nets import build
-from unissl.paper.catalogue import get_experiment
+from unissl.paper.experiments.registry import get_experiment
 from unissl.paper.figures import sensitivity, settings
-from unissl.paper.figures.catalogue import FIGURES, draw_experiment, draw_runs
+from unissl.paper.figures.registry import FIGURES, draw_experiment, draw_runs
 from unissl.paper.figures.series import group, read_run, titles
 from unissl.paper.figures.similarity import class_similarities
 from unissl.paper.figures.style import save, small_print
-from unissl.run_config import build_config
-from unissl.runs import run
+from unissl.run.config import build_config
+from unissl.run.pipeline import run
 
 TINY: dict[str, Any] = {
     "data": {"name": "digits", "size": 8, "holdout": 500},
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("figure-runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNISSL_CACHE", str(root / "cache"))
-        patch.setattr("unissl.results.draw_files", lambda *_: [])
+        patch.setattr("unissl.run.results.draw_files", lambda *_: [])
         for name, tree in TRAINED.items():
             run(build_config(merge(TINY, tree)), root / name, quiet=True)
     for name, changed in EDITED.items():

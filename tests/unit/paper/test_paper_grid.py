@@ -10,12 +10,11 @@ import pytest
 
 from unissl.config import to_toml
 from unissl.errors import UserError
-from unissl.paper import mini
-from unissl.paper.catalogue import get_experiment
-from unissl.paper.estimate import START, STATED_FULL, STATED_MINI, duration, estimate
-from unissl.paper.grid import Outcome, Part, PlannedRun, look, plan
-from unissl.paper.place import FAILED, ORIGIN
-from unissl.paper.survey import survey
+from unissl.paper.experiments.registry import get_experiment
+from unissl.paper.grid.plan import Outcome, Part, PlannedRun, look, mini, plan
+from unissl.paper.grid.status import survey
+from unissl.paper.grid.storage import FAILED, ORIGIN
+from unissl.paper.grid.time_estimate import START, STATED_FULL, STATED_MINI, duration, estimate
 
 
 @pytest.fixture(scope="module")

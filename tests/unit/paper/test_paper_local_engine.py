@@ -15,8 +15,8 @@ import tiny_grid
 from tiny_grid import LONGER, crash_once, disk_full, nothing, tiny_task
 
 from unissl.paper.engines.local import LocalEngine
-from unissl.paper.place import FAILED
-from unissl.paper.work import Report, Task
+from unissl.paper.grid.storage import FAILED
+from unissl.paper.grid.worker import Report, Task
 
 
 def states(reports: Iterable[Report]) -> dict[str, str]:

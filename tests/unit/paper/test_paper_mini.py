@@ -9,11 +9,11 @@ from test_paper_configs import flat
 
 from unissl.config import to_tree
 from unissl.methods.registry import get_method
-from unissl.open_set import load_data
-from unissl.paper.catalogue import EXPERIMENTS
-from unissl.paper.grid import Part, PlannedRun, plan
-from unissl.run_config import fit_to_data, identity
-from unissl.runs import split_of
+from unissl.paper.experiments.registry import EXPERIMENTS
+from unissl.paper.grid.plan import Part, PlannedRun, plan
+from unissl.run.config import fit_to_data, identity
+from unissl.run.pipeline import split_of
+from unissl.splits.open_set import load_data
 
 DATA = {"data.name", "data.size", "data.holdout", "data.test_limit"}
 SPLIT = {"split.gamma", "split.max_count", "split.unknown_data", "split.unknown_count"}

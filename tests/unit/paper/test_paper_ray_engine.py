@@ -17,8 +17,8 @@ from tiny_grid import LONGER, nothing, tiny_task
 
 from unissl.errors import UserError
 from unissl.paper.engines.ray import RayEngine
-from unissl.paper.place import examine
-from unissl.paper.work import Report, Task
+from unissl.paper.grid.storage import examine
+from unissl.paper.grid.worker import Report, Task
 
 linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the worker in /proc")
 

@@ -12,18 +12,18 @@ import pytest
 from scipy import stats
 
 from unissl.errors import UserError
-from unissl.paper.catalogue import get_experiment
-from unissl.paper.differences import difference_sheet, interval
-from unissl.paper.experiment import Cell, Experiment, Printed, Setting, Variant
-from unissl.paper.findings import Found
-from unissl.paper.formats import Format, render
-from unissl.paper.gain import average, gains
-from unissl.paper.grid import Part
-from unissl.paper.make_table import make_tables
-from unissl.paper.sheet import Sheet, Tables
-from unissl.paper.significance import Tally
-from unissl.paper.significance_table import PUBLISHED, duels, printed_comparison, significance_tables
-from unissl.paper.table import measured, published, tidy
+from unissl.paper.experiments.experiment import Cell, Experiment, Printed, Setting, Variant
+from unissl.paper.experiments.registry import get_experiment
+from unissl.paper.grid.plan import Part
+from unissl.paper.tables.collect import Found
+from unissl.paper.tables.differences import difference_sheet, interval
+from unissl.paper.tables.experiment_table import measured, published, tidy
+from unissl.paper.tables.formats import Format, render
+from unissl.paper.tables.gain import average, gains
+from unissl.paper.tables.registry import make_tables
+from unissl.paper.tables.sheet import Sheet, Tables
+from unissl.paper.tables.significance import Tally
+from unissl.paper.tables.significance_table import PUBLISHED, duels, printed_comparison, significance_tables
 
 ROWS = tuple(Variant(name, name.title(), {"method": {"name": name}}) for name in ("supervised", "fixmatch", "sage"))
 COLUMNS = tuple(Setting(f"s{n}", f"Set {n}", {"data": {"name": "cifar10"}}) for n in (1, 2))

@@ -13,9 +13,9 @@ from typing import Any
 
 from unissl.config import Tree, merge, to_tree
 from unissl.paper.engines.local import LocalEngine
-from unissl.paper.resolve import settled
-from unissl.paper.work import Task
-from unissl.run_config import build_config, identity
+from unissl.paper.grid.resolve import settled
+from unissl.paper.grid.worker import Task
+from unissl.run.config import build_config, identity
 
 TINY: Tree = {
     "data": {"name": "digits", "size": 8, "holdout": 500},

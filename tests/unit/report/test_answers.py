@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from unissl.evaluate.predict import Predictions
-from unissl.record import RunFolder, write_json
-from unissl.report import answers
-from unissl.report.run_record import ESTIMATE, Answers, read_answers
+from unissl.evaluation.predictions import Predictions
+from unissl.report.load_run import ESTIMATE, Answers, read_answers
+from unissl.run import predictions_io as answers
+from unissl.run_folder import RunFolder, write_json
 from unissl.types import OUTSIDE, ImageTable
 
 PROBS = np.array([[0.9, 0.1], [0.3, 0.7], [0.55, 0.45]], dtype=np.float32)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from page_checks import assert_loads_nothing, parsed
 
-from unissl.evaluate.calibration import Bin
-from unissl.report import charts, curves
-from unissl.report.svg import inline_svg
+from unissl.evaluation.calibration import Bin
+from unissl.plots import charts, curves
+from unissl.plots.svg import inline_svg
 
 HOSTILE = [
     "<script>alert(1)</script>",

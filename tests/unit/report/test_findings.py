@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.data.label_file import CONTRADICTED
-from unissl.data.oddities import TOLD, Oddity
-from unissl.evaluate.calibration import Bin
-from unissl.report import findings_labels, findings_pool, findings_training
+from unissl.data.folder.labels import CONTRADICTED
+from unissl.data.images.issues import TOLD, Oddity
+from unissl.evaluation.calibration import Bin
 from unissl.report.findings import health
+from unissl.report.findings import labels as findings_labels
+from unissl.report.findings import pool as findings_pool
+from unissl.report.findings import training as findings_training
 from unissl.report.headline import Headline
 from unissl.report.intervals import Interval
-from unissl.report.outsiders import Outsiders, by_score
+from unissl.report.outliers import Outsiders, by_score
 
 NAMES = ["cat", "dog", "owl"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.report.flatten import flatten
+from unissl.plots.projection import flatten
 
 
 def test_clusters_stay_apart() -> None:

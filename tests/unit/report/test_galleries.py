@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from unissl.report import galleries
-from unissl.report.outsiders import Outsiders, by_score
+from unissl.report.outliers import Outsiders, by_score
 from unissl.types import ImageTable
 
 

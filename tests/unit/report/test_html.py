@@ -11,17 +11,18 @@ import pytest
 from page_checks import assert_loads_nothing, assert_sound, parsed
 
 from unissl.errors import UserError
-from unissl.evaluate.predict import Predictions
-from unissl.record import RunFolder, write_json, write_text
-from unissl.report import evidence, pictures
-from unissl.report.evidence import Seen
+from unissl.evaluation.predictions import Predictions
+from unissl.report import page_charts as pictures
+from unissl.report import samples as evidence
+from unissl.report.formatting import signed
 from unissl.report.galleries import Album
 from unissl.report.headline import headline
 from unissl.report.html import render
-from unissl.report.outsiders import Outsiders
-from unissl.report.run_record import Answers, Record
-from unissl.report.stored import Summary, require
-from unissl.report.words import signed
+from unissl.report.load_run import Answers, Record
+from unissl.report.outliers import Outsiders
+from unissl.report.samples import Seen
+from unissl.run.schema import Summary, require
+from unissl.run_folder import RunFolder, write_json, write_text
 from unissl.types import ImageTable, Split
 
 MEGABYTES = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.report import label_doubts
+from unissl.report import label_issues as label_doubts
 
 
 def test_neighbours_are_the_nearest_by_angle() -> None:

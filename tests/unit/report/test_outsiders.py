@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from unissl.report import outsiders
+from unissl.report import outliers as outsiders
 
 Floats = npt.NDArray[np.float32]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unissl.report.trouble import kinds_of_trouble
+from unissl.report.skipped_files import kinds_of_trouble
 
 
 def skipped(*reasons: str) -> list[dict[str, str]]:

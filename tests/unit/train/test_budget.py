@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unissl.train.budget import seconds_per_call, steps_within
+from unissl.training.timing import seconds_per_call, steps_within
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ class Clock:
 def timed(durations: list[float], monkeypatch: pytest.MonkeyPatch) -> tuple[float, int]:
     """What is measured when call number i takes ``durations[i]``, the last one for ever; and the number of calls."""
     clock, calls = Clock(), []
-    monkeypatch.setattr("unissl.train.budget.time.perf_counter", clock)
+    monkeypatch.setattr("unissl.training.timing.time.perf_counter", clock)
 
     def call(number: int) -> None:
         calls.append(number)

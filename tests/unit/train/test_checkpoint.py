@@ -11,12 +11,12 @@ import torch
 from method_cases import make_batches, make_split, make_state
 from safetensors.torch import save_file
 
-import unissl.record
+import unissl.run_folder
 from unissl.errors import UserError
 from unissl.methods.sage import SAGEConfig
-from unissl.train import checkpoint
-from unissl.train.checkpoint import TrainState
-from unissl.train.trainer import step_at
+from unissl.training import checkpoint
+from unissl.training.checkpoint import TrainState
+from unissl.training.trainer import step_at
 
 SPLIT, CONFIG = make_split(3), SAGEConfig().for_data(3)
 
@@ -169,7 +169,7 @@ def test_a_failing_write_leaves_the_last_good_one(
         path.write_bytes(b"half a checkpoint")
         raise error
 
-    monkeypatch.setattr(unissl.record, "save_file", writes_a_part)
+    monkeypatch.setattr(unissl.run_folder, "save_file", writes_a_part)
     state.step = 3
     with pytest.raises(UserError if isinstance(error, OSError) else KeyboardInterrupt):
         checkpoint.save(tmp_path, state, "hash", 0)

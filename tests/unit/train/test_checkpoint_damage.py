@@ -12,8 +12,8 @@ import torch
 from method_cases import make_split, make_state
 
 from unissl.methods.sage import SAGEConfig
-from unissl.train import checkpoint
-from unissl.train.checkpoint import TrainState
+from unissl.training import checkpoint
+from unissl.training.checkpoint import TrainState
 
 SPLIT, CONFIG = make_split(3), SAGEConfig().for_data(3)
 NEWEST = "step-00000002.safetensors"

@@ -8,7 +8,7 @@ from method_cases import make_batches, make_split, make_state
 from torch import nn
 
 from unissl.methods.labels_only import LabelsOnlyConfig
-from unissl.train.ema import Ema
+from unissl.training.ema import Ema
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.999])

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from unissl.nets import build
-from unissl.train import fast_net as module
-from unissl.train.fast_net import FastNet, fast_net, forward_and_backward
+from unissl.training import compile as module
+from unissl.training.compile import FastNet, fast_net, forward_and_backward
 from unissl.types import Outputs
 
 IMAGES = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.train.health import collapse, nothing_selected
+from unissl.training.health import collapse, nothing_selected
 
 
 @pytest.mark.parametrize(

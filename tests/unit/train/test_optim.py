@@ -8,7 +8,7 @@ from torch import nn
 
 from unissl.config import check
 from unissl.errors import UserError
-from unissl.train.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
+from unissl.training.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
 
 
 def example() -> nn.Module:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unissl.batches import BatchConfig
-from unissl.train.memory import OutOfMemory, memory_errors
+from unissl.training.oom import OutOfMemory, memory_errors
 
 HUGE = 1 << 60
 

@@ -9,9 +9,9 @@ import torch
 from method_cases import make_batches, make_split
 
 from unissl.batches import Batches
-from unissl.finish_training import a_core_is_free
 from unissl.methods.fixmatch import FixMatchConfig
-from unissl.train.prefetch import Prefetch
+from unissl.run.fit import a_core_is_free
+from unissl.training.prefetch import Prefetch
 from unissl.types import Batch
 
 BATCHES = make_batches(FixMatchConfig(), make_split(3))
@@ -71,7 +71,7 @@ def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_by_default_only_where_a_core_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.finish_training.cores", lambda: 4)
+    monkeypatch.setattr("unissl.run.fit.cores", lambda: 4)
     for threads, free in ((4, False), (5, False), (3, True), (1, True)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         assert a_core_is_free(torch.device("cpu")) == free

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from unissl.record import RunFolder
-from unissl.train.checkpoint import list_checkpoints
-from unissl.train.signals import Interrupted, leave_when_asked, listen
+from unissl.run_folder import RunFolder
+from unissl.training.checkpoint import list_checkpoints
+from unissl.training.signals import Interrupted, leave_when_asked, listen
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 STEPS = 250

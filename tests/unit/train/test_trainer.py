@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 from method_cases import OPTIM, make_batches, make_split
 from torch import Tensor
 
-from unissl.assembly import take_up
 from unissl.methods.base import Context, Method, MethodConfig, Network
 from unissl.methods.fixmatch import FixMatchConfig
 from unissl.nets import build
-from unissl.record import WALL_CLOCK_FIELDS, RunFolder
-from unissl.train import checkpoint
-from unissl.train.checkpoint import TrainState
-from unissl.train.ema import Ema
-from unissl.train.learner import Learner
-from unissl.train.optim import build_optimizer
-from unissl.train.prefetch import Prefetch
-from unissl.train.signals import Interrupted
-from unissl.train.trainer import NonFiniteLoss, TrainConfig, Trainer, epoch_ends, step_at
+from unissl.run.setup import take_up
+from unissl.run_folder import WALL_CLOCK_FIELDS, RunFolder
+from unissl.training import checkpoint
+from unissl.training.checkpoint import TrainState
+from unissl.training.ema import Ema
+from unissl.training.learner import Learner
+from unissl.training.optim import build_optimizer
+from unissl.training.prefetch import Prefetch
+from unissl.training.signals import Interrupted
+from unissl.training.trainer import NonFiniteLoss, TrainConfig, Trainer, epoch_ends, step_at
 from unissl.types import Batch, DataInfo, Losses, Step
 
 SPLIT = make_split(6)

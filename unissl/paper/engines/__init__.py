@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from unissl.paper.work import Report, Task
+from unissl.paper.grid.worker import Report, Task
 
 
 class Engine(Protocol):

@@ -19,7 +19,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import cast
 
-from unissl.paper.work import Prepare, Report, Task, record_failure, work
+from unissl.paper.grid.worker import Prepare, Report, Task, record_failure, work
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _context() -> BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["unissl.paper.work", "unissl.report.plots"])
+    context.set_forkserver_preload(["unissl.paper.grid.worker", "unissl.plots.files"])
     return context
 
 

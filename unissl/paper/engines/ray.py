@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unissl.errors import UserError
-from unissl.paper.work import Prepare, Report, Task, record_failure, work
+from unissl.paper.grid.worker import Prepare, Report, Task, record_failure, work
 
 MISSING = "The engine ray needs the package Ray; install it with: pip install 'unissl[ray]', or use --engine local."
 

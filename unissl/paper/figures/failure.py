@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unissl.evaluate.diagnostics import class_mass
+from unissl.evaluation.diagnostics import class_mass
 from unissl.paper.figures.restored import PoolGraph, pool_graph
 from unissl.paper.figures.series import Series, titles
 from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, look_of, panels

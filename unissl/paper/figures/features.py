@@ -10,13 +10,13 @@ from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.data import DataConfig
-from unissl.data.progress import Progress
 from unissl.errors import UserError
-from unissl.evaluate.inference import load_model
-from unissl.open_set import load_data
+from unissl.inference.model import load_model
 from unissl.paper.figures.series import FinishedRun
-from unissl.report.evidence import ask
+from unissl.report.samples import ask
 from unissl.splits import SplitConfig
+from unissl.splits.open_set import load_data
+from unissl.utils.progress import Progress
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]

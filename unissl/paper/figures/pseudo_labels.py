@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from unissl.errors import UserError
 from unissl.paper.figures.series import Series, titles
 from unissl.paper.figures.style import BLACK, HUES, PAGE, Drawn, letter, panels
-from unissl.report.charts import plain
+from unissl.plots.charts import plain
 
 MOST_NAMED = 20
 MOST_COLUMNS = 4

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from unissl.assembly import assemble, find_device
 from unissl.errors import UserError
-from unissl.evaluate.relations import Group, Walk, ask_pool, order_of_pool, walk_of
-from unissl.open_set import load_data
+from unissl.evaluation.graph_diagnostics import Group, Walk, ask_pool, order_of_pool, walk_of
 from unissl.paper.figures.series import FinishedRun
-from unissl.run_config import build_config, identity
+from unissl.run.config import build_config, identity
+from unissl.run.setup import assemble, find_device
 from unissl.splits import read_split
-from unissl.train import checkpoint
+from unissl.splits.open_set import load_data
+from unissl.training import checkpoint
 from unissl.types import OUTSIDE, UNKNOWN
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unissl.errors import UserError
-from unissl.evaluate.inference import load_model
+from unissl.inference.model import load_model
 from unissl.paper.figures.series import SYMBOLS, FinishedRun, Series, differing, leaves
 from unissl.paper.figures.style import COLUMN, HUES, PAGE, Drawn, letter, panels
 

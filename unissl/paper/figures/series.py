@@ -10,8 +10,8 @@ from typing import Any
 from unissl.config import Tree, read_toml
 from unissl.errors import UserError
 from unissl.methods.registry import all_methods
-from unissl.record import RunFolder, read_json
-from unissl.report.curves import Metrics
+from unissl.plots.curves import Metrics
+from unissl.run_folder import RunFolder, read_json
 
 SYMBOLS = {"method.ridge": "λ", "method.steps": "β", "method.anchors": "K", "split.gamma": "γ"}
 NOT_A_DIFFERENCE = ("seed", "machine", "method.name")

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from unissl.data import DataConfig, load
-from unissl.open_set import load_data
 from unissl.paper.figures.series import Series, titles
 from unissl.paper.figures.style import HUES, PAGE, Drawn, letter, panels
-from unissl.run_config import build_config
+from unissl.run.config import build_config
 from unissl.splits import SplitConfig, make_split, read_split
+from unissl.splits.open_set import load_data
 
 SEED = 0
 MOST_COLUMNS = 4

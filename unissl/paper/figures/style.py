@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from unissl.errors import UserError
-from unissl.record import write_atomically
-from unissl.report.charts import rare_letters_allowed
+from unissl.plots.charts import rare_letters_allowed
+from unissl.run_folder import write_atomically
 
 BLACK, GREY, LIGHT = "#000000", "#8b949e", "#d0d4d9"
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from unissl.paper.figures.features import features_of_test
 from unissl.paper.figures.series import Series, titles
 from unissl.paper.figures.style import HUES, LIGHT, PAGE, Drawn, letter, panels
-from unissl.report.charts import plain
-from unissl.report.flatten import flatten
+from unissl.plots.charts import plain
+from unissl.plots.projection import flatten
 
 MOST_NAMED = 14
 SHAPES = ("o", "^")

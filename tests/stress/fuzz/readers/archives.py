@@ -20,8 +20,8 @@ from mutate import EXTREMES, hostile_tree, mutated
 
 from readers.places import forget_cache, lay
 from unissl.data import DataConfig, load
-from unissl.data.batch_pickle import read_batch
-from unissl.data.cache import cached
+from unissl.data.formats.batch_pickle import read_batch
+from unissl.utils.cache import cached
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 

@@ -15,7 +15,7 @@ from case import Make, Reader
 from mutate import EXTREMES
 from PIL import Image, ImageCms, PngImagePlugin
 
-from unissl.data.decode import decode_stream, image_size, looks_like_image
+from unissl.data.images.decode import decode_stream, image_size, looks_like_image
 
 KINDS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "ICO", "TGA")
 
@@ -125,7 +125,7 @@ def image_reader(kind: str, home: Path) -> Reader:
 
     def read(content: bytes) -> None:
         """By the path and by the bytes, as folders and parquet files do; what is wrong comes back as a reason."""
-        from unissl.data.decode import Unreadable
+        from unissl.data.images.decode import Unreadable
 
         Path(path).write_bytes(content)
         looks_like_image(path)
@@ -142,7 +142,7 @@ def image_reader(kind: str, home: Path) -> Reader:
 
 def as_user_error(reason: Exception) -> Exception:
     """What a folder says about a labelled image that cannot be read."""
-    from unissl.data.store import unreadable_message
+    from unissl.data.store.decode_to_cache import unreadable_message
     from unissl.errors import UserError
 
     return UserError(unreadable_message("image.bin", str(reason)))

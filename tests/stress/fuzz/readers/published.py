@@ -18,7 +18,7 @@ from readers.archives import hostile_pickle
 from readers.places import forget_cache, lay
 from readers.tables import IMAGES
 from unissl.data import DataConfig, load
-from unissl.data.groups import read_groups
+from unissl.data.sources.class_groups import read_groups
 
 
 def pixels(*shape: int) -> Any:

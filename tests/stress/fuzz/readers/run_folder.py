@@ -16,15 +16,15 @@ from case import Make, Reader
 from mutate import hostile_tree
 
 from unissl.config import to_toml
-from unissl.evaluate.draft import Draft
-from unissl.evaluate.predict import Predictions
-from unissl.evaluate.stream import CHUNK, READ, RECORD
-from unissl.evaluate.table import count_looks, table_rows
-from unissl.record import RunFolder, write_json, write_text
-from unissl.report.answers import write_pool_answers, write_test_answers
+from unissl.evaluation.predictions import Predictions
+from unissl.inference.journal import Draft
+from unissl.inference.predict_files import CHUNK, READ, RECORD
+from unissl.inference.prediction_table import count_looks, table_rows
 from unissl.report.html import render
-from unissl.report.run_record import read_record
-from unissl.run_config import build_config
+from unissl.report.load_run import read_record
+from unissl.run.config import build_config
+from unissl.run.predictions_io import write_pool_answers, write_test_answers
+from unissl.run_folder import RunFolder, write_json, write_text
 from unissl.splits import read_split, write_split
 from unissl.types import ImageTable, Split
 

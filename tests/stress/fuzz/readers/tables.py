@@ -16,8 +16,8 @@ from PIL import Image
 
 from readers.places import forget_cache, lay
 from unissl.data import DataConfig, load
-from unissl.data.label_file import read_label_file
-from unissl.data.layout import list_images, read_layout
+from unissl.data.folder.index import list_images, read_layout
+from unissl.data.folder.labels import read_label_file
 
 FEATURES = {"img": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
 

@@ -10,10 +10,10 @@ import tomli_w
 from case import Make, Reader
 from mutate import hostile_tree
 
+from unissl.autoconfig.recipes import with_recipe
 from unissl.cli.options import said
 from unissl.config import read_toml, to_toml, to_tree
-from unissl.recipes import with_recipe
-from unissl.run_config import build_config, identity
+from unissl.run.config import build_config, identity
 
 SMALL = b'seed = 3\n[data]\nname = "digits"\n[method]\nname = "fixmatch"\nthreshold = 0.9\n[train]\nsteps = 10\n'
 SETTINGS = (

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from readers.places import lay
 from readers.run_folder import MANIFEST, lay_run
-from unissl.evaluate.inference import fill, load_model, rebuild
+from unissl.inference.model import fill, load_model, rebuild
 from unissl.nets import build
-from unissl.nets.foreign import load as load_foreign
-from unissl.nets.own import fresh
+from unissl.nets.external import load as load_foreign
+from unissl.nets.registry import fresh
 
 DTYPES = (torch.float16, torch.float64, torch.int32, torch.uint8, torch.bool, torch.bfloat16, torch.complex64)
 
@@ -121,7 +121,7 @@ def manifest_reader(home: Path) -> Reader:
 def checkpoint_reader(home: Path) -> Reader:
     """Also with a digest that is right for what the file holds: then only its meaning can be wrong."""
     from unissl.methods.labels_only import LabelsOnlyConfig
-    from unissl.train import checkpoint
+    from unissl.training import checkpoint
 
     sys.path.insert(0, str(Path(__file__).parents[3] / "contract"))
     from method_cases import make_split, make_state

@@ -1,0 +1,1 @@
+"""Configurations that suit the data: recipes, and suggestions for folders of images."""

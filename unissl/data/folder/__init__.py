@@ -1,0 +1,1 @@
+"""Folders of images: the index of files, label files, probing, loading."""

@@ -1,0 +1,1 @@
+"""Readers of archive formats that reject everything but plain data."""

@@ -1,0 +1,1 @@
+"""Single images: decoding, resizing, issues, duplicates."""

@@ -1,0 +1,270 @@
+"""One encoded image of any kind to a small square uint8 array. Folders, parquet files and `predict` all come here.
+
+What is decided here, once for all sources:
+
+- the first frame of an animation, turned upright by its EXIF orientation;
+- transparent pixels are shown on white, as on paper: logos and scans are mostly dark;
+- 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
+  below 1, otherwise as 0..255;
+- the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has a rule of
+  its own (:mod:`unissl.data.images.resize`);
+- colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
+- an image of more than 100 megapixels is refused on sight of its header, and large ones are decoded one at a time, so
+  that memory does not grow with the number of cores.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import lru_cache
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
+
+from unissl.data.images.issues import (
+    LARGE_PIXELS,
+    NONE,
+    Oddity,
+    has_frames,
+    is_blank,
+    is_seen_through,
+    oddities_of_header,
+)
+from unissl.data.images.resize import COVER, Fits
+from unissl.utils.cpu import cores
+
+Pixels = npt.NDArray[np.uint8]
+Encoded = str | bytes
+"""A path, or the bytes of an image file."""
+
+MAX_PIXELS = 100_000_000
+PER_TASK = 32
+MARGIN = 3
+"""JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
+UNMISTAKABLE = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
+"""Formats whose first bytes suffice to tell an image from any other file."""
+RAW_SUFFIXES = {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2", ".srw"}
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings an image upright, by its EXIF orientation."""
+HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
+
+_one_large_image = Lock()
+
+
+class Unreadable(Exception):
+    """Why an image cannot be used, in a few words."""
+
+
+class Picture(NamedTuple):
+    """A decoded image and what was odd about its file."""
+
+    pixels: Pixels
+    oddities: Oddity
+
+
+def decode(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Pixels:
+    """The image as (size, size, channels), or wider where ``fit`` is; 1 channel is its luminance, 3 are RGB."""
+    return read_picture(source, size, channels, fit).pixels
+
+
+def read_picture(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Picture:
+    """Like :func:`decode`, with what was odd about the file."""
+    try:
+        with _open(source) as image:
+            oddities = oddities_of_header(image, source if isinstance(source, str) else None, size)
+            if fit.coarse and min(image.size) >= 2 * MARGIN * size:
+                image.draft(image.mode, (MARGIN * size, MARGIN * size))
+            with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
+                upright, turned = _upright(image)
+                oddities |= turned | (Oddity.TRANSPARENT if is_seen_through(upright) else NONE)
+                flat = _flatten(upright)
+                transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
+                grey = channels == 1 and transform is None
+                square = fit(flat.convert("L" if grey else "RGB"), size)
+            if transform is not None:
+                square = ImageCms.applyTransform(square, transform) or square
+            pixels = np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
+            if is_blank(pixels):
+                oddities |= Oddity.BLANK
+            return Picture(pixels, oddities | (Oddity.FRAMES if has_frames(image) else NONE))
+    except Unreadable:
+        raise
+    except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
+        raise _damaged(error) from error
+
+
+def image_size(source: Encoded) -> tuple[int, int]:
+    """Width and height from the header, before EXIF orientation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _open(source) as image:
+            return image.size
+
+
+def looks_like_image(path: str) -> bool:
+    """Whether the first bytes are those of a common image format, for files whose name does not say so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(path, formats=UNMISTAKABLE):
+                return True
+        except Image.DecompressionBombError:
+            return True
+        except Exception:  # see decode
+            return False
+
+
+def scale_arrays(images: Pixels, size: int | None) -> Pixels:
+    """Decoded images (n, h, w, c) at another size, by the same rule as files; None leaves them alone."""
+    if size is None or images.shape[1:3] == (size, size):
+        return images
+    scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
+    for row, image in enumerate(images):
+        squeezed = image[..., 0] if image.shape[-1] == 1 else image
+        scaled[row] = np.asarray(COVER(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+    return scaled
+
+
+def decode_stream(
+    items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Fits = COVER
+) -> Iterator[tuple[int, Picture | Unreadable]]:
+    """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
+
+    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Picture | Unreadable]]:
+        return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in some]
+
+    workers = cores()
+    remaining = iter(items)
+    with ThreadPoolExecutor(workers) as pool:
+        while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):
+            tasks = [chunk[start : start + PER_TASK] for start in range(0, len(chunk), PER_TASK)]
+            with warnings.catch_warnings():
+                # Pillow warns about odd metadata and, below our own limit, about size; neither concerns the user.
+                warnings.simplefilter("ignore")
+                decoded = list(pool.map(decode_some, tasks))
+            yield from itertools.chain.from_iterable(decoded)
+
+
+def read_images(
+    paths: Sequence[str | os.PathLike[str]], size: int, channels: int
+) -> tuple[Pixels, list[str], list[tuple[str, str]]]:
+    """Decode files into one array; returns it with the paths of its rows and ``(path, reason)`` of those left out."""
+    names = [os.fspath(path) for path in paths]
+    kept: list[str] = []
+    skipped: list[tuple[str, str]] = []
+    images = np.empty((len(names), size, size, channels), dtype=np.uint8)
+    for row, result in decode_stream(enumerate(names), size, channels):
+        if isinstance(result, Unreadable):
+            skipped.append((names[row], str(result)))
+        else:
+            images[len(kept)] = result.pixels
+            kept.append(names[row])
+    return images[: len(kept)], kept, skipped
+
+
+def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fits) -> Picture | Unreadable:
+    try:
+        return read_picture(source, size, channels, fit)
+    except Unreadable as reason:
+        return reason
+
+
+def _open(source: Encoded) -> Image.Image:
+    """The image with only its header read, if it is one that we would load."""
+    if isinstance(source, str) and os.path.splitext(source)[1].lower() in RAW_SUFFIXES:
+        raise Unreadable("a raw file of a camera; convert it to JPEG")
+    try:
+        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except Image.DecompressionBombError:
+        raise Unreadable("more than 100 megapixels") from None
+    except UnidentifiedImageError:
+        raise Unreadable(_why_no_image(source)) from None
+    except FileNotFoundError:
+        raise Unreadable("the file does not exist") from None
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+    except Exception as error:  # see decode
+        raise _damaged(error) from error
+    if image.width * image.height > MAX_PIXELS:
+        image.close()
+        raise Unreadable(f"more than 100 megapixels ({image.width} x {image.height})")
+    if image.format == "EPS":  # Pillow would start Ghostscript, which has no business with files of unknown origin
+        image.close()
+        raise Unreadable("EPS is a program, not an image")
+    return image
+
+
+def _why_no_image(source: Encoded) -> str:
+    if isinstance(source, bytes):
+        head = source[:1024]
+    else:
+        with open(source, "rb") as file:
+            head = file.read(1024)
+    if not head:
+        return "the file is empty"
+    if head[4:8] == b"ftyp" and head[8:12] in HEIC_BRANDS:
+        return "HEIC, which Pillow cannot read; convert it to JPEG"
+    if b"<svg" in head.lower():
+        return "an SVG drawing, which has no pixels; convert it to PNG"
+    return "not an image that Pillow can read"
+
+
+def _damaged(error: Exception) -> Unreadable:
+    return Unreadable(f"damaged image: {str(error) or type(error).__name__}")
+
+
+def _upright(image: Image.Image) -> tuple[Image.Image, Oddity]:
+    image.load()
+    if image.mode == "P" and image.palette is None:
+        raise Unreadable("damaged image: its palette is missing")
+    try:
+        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # broken metadata is no reason to lose an intact image
+        return image, NONE
+    return (image, NONE) if turn is None else (image.transpose(turn), Oddity.TURNED)
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Opaque and 8 bits per channel."""
+    if image.mode.startswith("I"):
+        values = np.asarray(image).clip(0, 65535).astype(np.uint32)
+        return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if image.mode == "F":
+        floats = np.nan_to_num(np.asarray(image, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        scale = 255 if floats.max() <= 1 else 1
+        return Image.fromarray((floats * scale).round().clip(0, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        seen = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
+    return image
+
+
+@lru_cache(maxsize=64)
+def _to_srgb(profile: bytes | None) -> ImageCms.ImageCmsTransform | None:
+    """None without a profile, for sRGB itself, for profiles of other than RGB images, and for broken ones."""
+    if not profile:
+        return None
+    try:
+        own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if own.profile.xcolor_space.strip() != "RGB" or "srgb" in ImageCms.getProfileDescription(own).lower():
+            return None
+        return ImageCms.buildTransform(own, ImageCms.createProfile("sRGB"), "RGB", "RGB")
+    except (ImageCms.PyCMSError, ImportError, OSError):
+        return None

@@ -1,0 +1,89 @@
+"""The data sets by name: what they are, where they come from, how they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+from unissl.data.arrays import load_digits
+from unissl.data.dataset import DataConfig, Dataset, limit_test
+from unissl.data.folder.load import load_folder
+from unissl.data.sources.cifar import CIFAR10, CIFAR100, find_cifar, load_cifar
+from unissl.data.sources.fashion_mnist import WHERE as WHERE_FASHION_MNIST
+from unissl.data.sources.fashion_mnist import find_fashion_mnist, load_fashion_mnist
+from unissl.data.sources.food101 import PLACE as FOOD101
+from unissl.data.sources.food101 import load_food101
+from unissl.data.sources.imagenet127 import FOLDERS as IMAGENET127
+from unissl.data.sources.imagenet127 import find_imagenet127, load_imagenet127
+from unissl.data.sources.parquet import load_parquet
+from unissl.data.sources.stl10 import PLACE as STL10
+from unissl.data.sources.stl10 import load_stl10
+from unissl.data.sources.svhn import PLACE as SVHN
+from unissl.data.sources.svhn import load_svhn
+from unissl.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class DatasetCard:
+    """A known data set in one line; ``present`` says whether it would load here and now."""
+
+    name: str
+    classes: int
+    size: int
+    channels: int
+    where: str
+    present: bool
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A loader and the settings that mean something to it; size does to all."""
+
+    load: Callable[[DataConfig], Dataset]
+    uses: frozenset[str]
+
+
+_SOURCES = {
+    "digits": _Source(load_digits, frozenset({"holdout"})),
+    "fashion-mnist": _Source(load_fashion_mnist, frozenset({"root"})),
+    "cifar10": _Source(partial(load_cifar, release=CIFAR10), frozenset({"root"})),
+    "cifar100": _Source(partial(load_cifar, release=CIFAR100), frozenset({"root"})),
+    "svhn": _Source(load_svhn, frozenset({"root"})),
+    "stl10": _Source(load_stl10, frozenset({"root"})),
+    "food101": _Source(load_food101, frozenset({"root"})),
+    "imagenet127": _Source(load_imagenet127, frozenset({"root", "groups"})),
+    "folder": _Source(load_folder, frozenset({"root", "labels", "test", "holdout"})),
+    "parquet": _Source(load_parquet, frozenset({"root", "test", "holdout"})),
+}
+
+
+def load(config: DataConfig) -> Dataset:
+    """The data that ``config`` describes, decoded once and memory-mapped afterwards."""
+    if config.name not in _SOURCES:
+        raise UserError(f"Unknown data set {config.name!r}.{did_you_mean(config.name, list(_SOURCES))}")
+    source = _SOURCES[config.name]
+    for key in ("root", "labels", "test", "holdout", "groups"):
+        if getattr(config, key) is not None and key not in source.uses:
+            raise UserError(f"The setting data.{key} has no meaning for {config.name!r}; leave it out.")
+    return limit_test(source.load(config), config.test_limit)
+
+
+def names() -> tuple[str, ...]:
+    """Every name that :func:`load` takes."""
+    return tuple(_SOURCES)
+
+
+def known() -> list[DatasetCard]:
+    """One card per data set that has a name of its own; "folder" and "parquet" stand for the user's images."""
+    return [
+        DatasetCard("digits", 10, 8, 1, "Comes with scikit-learn; nothing to download.", bool(find_spec("sklearn"))),
+        DatasetCard("fashion-mnist", 10, 28, 1, WHERE_FASHION_MNIST, find_fashion_mnist(None) is not None),
+        DatasetCard(CIFAR10.name, CIFAR10.classes, 32, 3, CIFAR10.where, find_cifar(None, CIFAR10) is not None),
+        DatasetCard(CIFAR100.name, CIFAR100.classes, 32, 3, CIFAR100.where, find_cifar(None, CIFAR100) is not None),
+        DatasetCard("svhn", 10, 32, 3, SVHN.where, SVHN.find(None) is not None),
+        DatasetCard("stl10", 10, 32, 3, STL10.where, STL10.find(None) is not None),
+        DatasetCard("food101", 101, 32, 3, FOOD101.where, FOOD101.find(None) is not None),
+        DatasetCard("imagenet127", 127, 32, 3, IMAGENET127.where, find_imagenet127(None) is not None),
+    ]

@@ -1,0 +1,110 @@
+"""Fashion-MNIST in its official idx files (Xiao et al., 2017, https://arxiv.org/abs/1708.07747).
+
+An idx file is big-endian: two zero bytes, the type (8 = uint8), the number of dimensions, each dimension as uint32,
+then the values. The files may be gzipped or not.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.data.dataset import DataConfig, Dataset, data_folder
+from unissl.data.images.decode import scale_arrays
+from unissl.data.store.decode_to_cache import store_arrays
+from unissl.errors import UserError
+from unissl.types import ImageTable
+from unissl.utils.bounded_io import read_at_most
+from unissl.utils.cache import cached
+
+CLASS_NAMES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
+)  # fmt: skip
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+MOST_VALUES = 256 << 20
+"""Five times the training images; a gzip file of a few kilobytes could announce, and hold, far more."""
+WHERE = (
+    "Install the Debian package dataset-fashion-mnist, or put the four idx .gz files of"
+    " https://github.com/zalandoresearch/fashion-mnist into $UNISSL_DATA/fashion-mnist or a folder named with --root."
+)
+
+
+def load_fashion_mnist(config: DataConfig) -> Dataset:
+    """60,000 training and 10,000 test images of clothing, 28 x 28 grey."""
+    folder = find_fashion_mnist(config.root)
+    if folder is None:
+        looked = f" (there is nothing in {config.root})" if config.root else ""
+        raise UserError(f"Fashion-MNIST was not found{looked}. {WHERE}")
+    train, meta = _part(folder, "train", config.size)
+    test, _ = _part(folder, "t10k", config.size)
+    if train.images.shape[1:] != test.images.shape[1:]:
+        raise UserError(f"The training and the test images in {folder} differ in size; get the files anew.")
+    return Dataset("fashion-mnist", train, test, tuple(meta["mean"]), tuple(meta["std"]), flip=True)
+
+
+def find_fashion_mnist(root: str | None) -> Path | None:
+    """The folder that holds all four files: ``root`` if it is named, otherwise the usual places."""
+    data = data_folder()
+    places = [Path(root)] if root else [*([data / "fashion-mnist"] if data else []), DEBIAN_FOLDER]
+    for folder in places:
+        if all(_find(folder, part, kind) for part in ("train", "t10k") for kind in ("images", "labels")):
+            return folder
+    return None
+
+
+def _find(folder: Path, part: str, kind: str) -> Path | None:
+    stem = f"{part}-{kind}-idx{3 if kind == 'images' else 1}-ubyte"
+    return next((folder / name for name in (f"{stem}.gz", stem) if (folder / name).is_file()), None)
+
+
+def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
+    image_file, label_file = _find(folder, part, "images"), _find(folder, part, "labels")
+    if image_file is None or label_file is None:
+        raise ValueError("the folder was checked by find_fashion_mnist")
+
+    def build(target: Path) -> dict[str, Any]:
+        images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
+        if len(images) != len(labels):
+            raise UserError(
+                f"{image_file} holds {len(images)} images and {label_file} {len(labels)} labels; get both anew."
+            )
+        if 0 in images.shape:
+            raise UserError(f"{image_file} holds no pixels; get the file anew.")
+        if len(labels) == 0 or labels.max() >= len(CLASS_NAMES):
+            raise UserError(f"{label_file} does not hold Fashion-MNIST labels (0 to 9); get the file anew.")
+        return store_arrays(target, scale_arrays(images[..., None], size), labels.astype(np.int64))
+
+    entry = cached("idx", [image_file, label_file], {"size": size}, build)
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, CLASS_NAMES, content=entry.hashes["images"]), entry.meta
+
+
+def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
+    """The uint8 array in an idx file, which must have the expected number of dimensions and exactly its length."""
+    try:
+        with path.open("rb") as probe:
+            opener = gzip.open if probe.read(2) == b"\x1f\x8b" else open
+        with opener(path, "rb") as file:
+            header = file.read(4 + 4 * dimensions)
+            if header[:4] != bytes([0, 0, 8, dimensions]):
+                raise UserError(f"{path} is not an idx file of {dimensions}-dimensional uint8 data; get the file anew.")
+            if len(header) < 4 + 4 * dimensions:
+                raise UserError(f"{path} ends within its header; get the file anew.")
+            shape = struct.unpack(f">{dimensions}I", header[4:])
+            announced = math.prod(shape)
+            if announced > MOST_VALUES:
+                raise UserError(f"{path} announces {announced} values, more than Fashion-MNIST has; get the file anew.")
+            content = read_at_most(file, announced + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is a damaged gzip file ({error}); get the file anew.") from None
+    if len(content) != announced:
+        held = "more" if len(content) > announced else len(content)
+        raise UserError(f"{path} announces {announced} values and holds {held}; get the file anew, it is damaged.")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)

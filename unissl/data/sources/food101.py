@@ -1,0 +1,88 @@
+"""Food-101 (Bossard et al., 2014) from its unpacked archive: images/<class>/*.jpg and the lists in meta/.
+
+All images are squeezed to a square of floor(32 / 0.875) = 36 pixels (bicubic) and views are cut from it without a
+border: 32 x 32 at a random place, or in the centre at test. So is every other size: 64 means 73, cut to 64.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from unissl.data.dataset import DataConfig, Dataset, require_two_classes
+from unissl.data.images.resize import Fit
+from unissl.data.sources.checksums import announce_part
+from unissl.data.sources.locate import Place
+from unissl.data.store.decode_to_cache import store_encoded
+from unissl.errors import UserError, shortened
+from unissl.types import ImageTable
+from unissl.utils.bounded_io import read_text
+from unissl.utils.cache import cached, save_array
+
+PLACE = Place(
+    name="food101",
+    needed=("images", "meta/classes.txt", "meta/train.txt", "meta/test.txt"),
+    archives=("food-101.tar.gz",),
+    inner="food-101",
+    where="Unpack food-101.tar.gz of https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101 in $UNISSL_DATA or in a"
+    " folder named with --root.",
+)
+SIDE, CROP_RATIO = 32, 0.875
+FIT = Fit(Image.Resampling.BICUBIC, squeeze=True, coarse=False)
+IMAGES = {"train": 75_750, "test": 25_250}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def load_food101(config: DataConfig) -> Dataset:
+    folder = PLACE.require(config.root)
+    crop = config.size or SIDE
+    stored = math.floor(crop / CROP_RATIO)
+    class_names = tuple(_lines(folder / "meta" / "classes.txt"))
+    require_two_classes(class_names, str(folder / "meta" / "classes.txt"))
+    if len(set(class_names)) < len(class_names) or not all(_is_plain(name) for name in class_names):
+        raise UserError(f"{folder / 'meta' / 'classes.txt'} has names that are no folders; get food-101.tar.gz anew.")
+    train, test = (_part(folder, part, class_names, stored) for part in ("train", "test"))
+    return Dataset("food101", train, test, MEAN, STD, flip=True, crop=crop)
+
+
+def _part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> ImageTable:
+    """The images that a list names, in its order. Folders stand for the images in them: one that is added or
+    unpacked anew changes the folder's time, and asking 100,000 files would take longer than a start should."""
+    list_file = folder / "meta" / f"{part}.txt"
+    class_folders = [folder / "images" / name for name in class_names]
+
+    def build(target: Path) -> dict[str, Any]:
+        names = _lines(list_file)
+        number = {name: c for c, name in enumerate(class_names)}
+        for line, name in enumerate(names, 1):
+            if name.partition("/")[0] not in number or not _is_plain(name.partition("/")[2]):
+                raise UserError(
+                    f"Line {line} of {list_file} names {shortened(name)!r}, of no class in classes.txt; get both anew."
+                )
+        announce_part("food101", f"images in {part}.txt", len(names), IMAGES[part])
+        save_array(target / "labels.npy", np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64))
+        paths = [str(folder / "images" / f"{name}.jpg") for name in names]
+        items = enumerate(paths)
+        return store_encoded(target, items, len(paths), size, 3, lambda row: True, lambda row: paths[row], FIT)
+
+    entry = cached("food101", [folder / "meta" / "classes.txt", list_file, *class_folders], {"size": size}, build)
+    return ImageTable(entry.arrays["images"], np.asarray(entry.arrays["labels"]), class_names)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name stands for something in the very folder: not above it, nor in one below."""
+    return name.isprintable() and len(name) < 256 and name not in ("", ".", "..") and not {"/", "\\"} & set(name)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    except (OSError, ValueError):
+        raise UserError(f"{path} cannot be read as a list of names; get food-101.tar.gz anew.") from None
+    if not lines:
+        raise UserError(f"{path} is empty; get food-101.tar.gz anew.")
+    return lines

@@ -1,0 +1,279 @@
+"""Parquet files in the layout of Hugging Face image data sets.
+
+The image column is a struct of ``bytes`` and ``path`` named img or image; the label column holds whole numbers, and
+their names stand in the schema's metadata under ``huggingface``, as info.features.<label column>.names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout, is_name, numbered_classes, require_two_classes
+from unissl.data.images.decode import Unreadable, image_size
+from unissl.data.images.issues import remarks_on_images
+from unissl.data.store.decode_to_cache import store_encoded
+from unissl.errors import UserError, shortened
+from unissl.types import UNKNOWN, ImageTable
+from unissl.utils.bounded_io import parse_json
+from unissl.utils.cache import Entry, cached, save_array
+from unissl.utils.parquet_file import intact, open_parquet, read_columns
+
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "labels", "fine_label")
+MIXED_SIZE = 32
+READ_ROWS = 256
+LOOKED_AT = 100
+"""How many images at the front decide whether all have one size already."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+
+
+def load_parquet(config: DataConfig) -> Dataset:
+    """The images of ``root``, with the test part beside them, the one named ``test``, or one held out."""
+    if config.root is None:
+        raise UserError("Name the parquet file, or the folder that holds train*.parquet, with --root.")
+    parts = _parts(Path(config.root))
+    test_files = parts.test
+    if config.test is not None:
+        named = _parts(Path(config.test))
+        test_files = named.test or named.train
+    if test_files and config.holdout:
+        raise UserError("The data has a test part, so nothing can be held out; leave data.holdout out.")
+    if not parts.train:
+        raise UserError(
+            f"{config.root} holds test files only; add train*.parquet or name the training file with --root."
+        )
+    train_part = _Part(parts.train, config.holdout)
+    entry = _entry(train_part, config.size)
+    train = replace(_table(train_part, entry), originals=lambda: _originals(parts.train, config.holdout, entry))
+    test_part = None
+    if config.holdout:
+        test_part = _Part(parts.train, config.holdout, train.class_names)
+    elif test_files:
+        test_part = _Part(test_files, None, train.class_names)
+    test = None
+    if test_part is not None:
+        test = _table(test_part, _entry(test_part, train.images.shape[1], train.images.shape[3]))
+    return Dataset("parquet", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
+
+
+def parquet_test_table(place: Path, class_names: tuple[str, ...], size: int, channels: int) -> ImageTable:
+    """Labelled images of the given classes."""
+    parts = _parts(place)
+    part = _Part(parts.test or parts.train, None, class_names)
+    return _table(part, _entry(part, size, channels))
+
+
+def first_images(place: Path, count: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+    """The labels of the training part, and the bytes of the images at its front."""
+    columns = [_Columns.of(path) for path in _parts(place).train]
+    if not columns:
+        return np.zeros(0, dtype=np.int64), []
+    return np.concatenate([column.labels() for column in columns]), list(islice(columns[0].images(), count))
+
+
+def find_parquet(place: Path) -> Parts | None:
+    """The training and test files at ``place`` or one folder below it; None if there are none."""
+    if place.is_file():
+        return Parts((place,), ()) if place.suffix == ".parquet" else None
+    for pattern in ("*.parquet", "*/*.parquet"):
+        found = sorted(path for path in place.glob(pattern) if not path.name.startswith("."))
+        test = [path for path in found if path.name.startswith("test")]
+        validation = [path for path in found if path.name.startswith("validation")]
+        train = [path for path in found if path.name.startswith("train")]
+        train = train or [path for path in found if path not in test and path not in validation]
+        if train or test or validation:
+            return Parts(tuple(train), tuple(test or validation))
+    return None
+
+
+def _parts(place: Path) -> Parts:
+    if not place.exists():
+        raise UserError(f"There is no file or folder {place}; check the path.")
+    parts = find_parquet(place)
+    if parts is None:
+        raise UserError(f"{place} holds no parquet file; name the file, or a folder that holds train*.parquet.")
+    return parts
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Which rows of which files: all, those held out, or what is left then. A test part has the classes of training."""
+
+    files: tuple[Path, ...]
+    holdout: int | None
+    test_classes: tuple[str, ...] | None = None
+
+    def rows(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if self.holdout is None:
+            return np.arange(len(labels))
+        held = choose_holdout(labels, self.holdout)
+        return held if self.test_classes else np.setdiff1d(np.arange(len(labels)), held)
+
+    def name(self, row: int) -> str:
+        """Which image a row over all files is, for people."""
+        return f"{self.files[0] if len(self.files) == 1 else self.files[0].parent} row {row}"
+
+
+def _table(part: _Part, entry: Entry) -> ImageTable:
+    skipped = tuple((name, reason) for name, reason in entry.meta["skipped"])
+    kept = np.asarray(entry.arrays["rows"])
+    labels, origin = np.asarray(entry.arrays["labels"])[kept], np.asarray(entry.arrays["origin"])[kept]
+    names = tuple(entry.meta["class_names"])
+    return ImageTable(
+        entry.arrays["images"],
+        labels,
+        names,
+        skipped=skipped,
+        content=entry.hashes["images"],
+        remarks=remarks_on_images(np.asarray(entry.arrays["oddities"]), lambda row: part.name(origin[row])),
+    )
+
+
+def _originals(files: tuple[Path, ...], holdout: int | None, entry: Entry) -> Iterator[bytes]:
+    """The bytes of the images of an entry that was made of these files."""
+    columns = [_Columns.of(path) for path in files]
+    rows = _Part(files, holdout).rows(np.concatenate([column.labels() for column in columns]))
+    kept = np.asarray(entry.arrays["rows"])
+    return (image for _, image in _chosen(columns, rows[kept[kept < len(rows)]]))
+
+
+def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
+    """The decoded images and the labels of one part."""
+
+    def build(target: Path) -> dict[str, Any]:
+        columns = [_Columns.of(path) for path in part.files]
+        every_label = np.concatenate([column.labels() for column in columns])
+        class_names = _checked_classes(part, columns, every_label)
+        rows = part.rows(every_label)
+        labels = every_label[rows]
+        save_array(target / "labels.npy", labels)
+        save_array(target / "origin.npy", rows)
+        meta = store_encoded(
+            target,
+            _chosen(columns, rows),
+            len(rows),
+            size or _common_size(columns[0]),
+            channels,
+            lambda row: bool(labels[row] != UNKNOWN),
+            lambda row: part.name(rows[row]),
+        )
+        skipped = [(part.name(rows[row]), reason) for row, reason in meta["skipped"]]
+        return {**meta, "class_names": class_names, "skipped": skipped}
+
+    settings = {"holdout": part.holdout, "test_classes": part.test_classes, "size": size, "channels": channels}
+    return cached("parquet", part.files, settings, build)
+
+
+def _checked_classes(part: _Part, columns: Sequence[_Columns], labels: npt.NDArray[np.int64]) -> tuple[str, ...]:
+    """The class names, after a check that files and labels agree with them."""
+    where = str(part.files[0])
+    if len(labels) == 0:
+        raise UserError(f"{where} holds no rows; name a file with images.")
+    class_names = part.test_classes or columns[0].class_names or numbered_classes(labels, where)
+    for column in columns:
+        if column.class_names not in (None, class_names):
+            raise UserError(f"{column.path} has other class names than the rest of the data; name files of one set.")
+    if labels.min() < UNKNOWN or labels.max() >= len(class_names):
+        raise UserError(f"{where} has labels outside 0 to {len(class_names) - 1}; correct its label column.")
+    if part.test_classes and part.holdout is None and labels.min() == UNKNOWN:
+        raise UserError(f"The test file {where} has rows without a label; name a labelled one with --test.")
+    require_two_classes(class_names, where)
+    return class_names
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """One open parquet file and the two columns of it that matter."""
+
+    path: Path
+    file: Any
+    image: str
+    label: str
+    class_names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, path: Path) -> _Columns:
+        import pyarrow as pa
+
+        file = open_parquet(path)
+        schema = file.schema_arrow
+        image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
+        label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+        if image is None or label is None:
+            raise UserError(
+                f"{path} has the columns {shortened(', '.join(schema.names))}; it needs an image and a label column."
+            )
+        kind = schema.field(image).type
+        inner = kind.field("bytes").type if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 else None
+        if inner is None or not (pa.types.is_binary(inner) or pa.types.is_large_binary(inner)):
+            what = shortened(str(kind))
+            raise UserError(f"Column {image!r} of {path} is {what}; it must be a struct with the image's bytes.")
+        if not pa.types.is_integer(schema.field(label).type):
+            raise UserError(
+                f"Column {label!r} of {path} is {shortened(str(schema.field(label).type))}; it must hold whole numbers."
+            )
+        return cls(path, file, image, label, _class_names(schema.metadata or {}, label))
+
+    def labels(self) -> npt.NDArray[np.int64]:
+        column = read_columns(self.path, self.file, [self.label]).column(self.label)
+        with intact(self.path):
+            numbers = column.cast("int64").fill_null(UNKNOWN).to_numpy()
+        return np.asarray(numbers, dtype=np.int64)
+
+    def images(self) -> Iterator[bytes]:
+        """The bytes of each image in turn; a row without any yields none, which no decoder takes for an image."""
+        read, names = 0, [f"{self.image}.bytes"]
+        with intact(self.path):
+            for group in range(self.file.metadata.num_row_groups):  # asked for all of them, pyarrow keeps all in memory
+                for batch in self.file.iter_batches(READ_ROWS, row_groups=[group], columns=names, use_threads=False):
+                    batch.validate(full=True)
+                    for value in batch.column(0).field("bytes"):
+                        read += 1
+                        yield value.as_py() or b""
+        if read != self.file.metadata.num_rows:
+            raise UserError(f"{self.path} does not hold the rows it announces; get it anew.")
+
+
+def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | None:
+    """Names from the Hugging Face metadata, where there are any."""
+    try:
+        names = parse_json(metadata[b"huggingface"])["info"]["features"][label]["names"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str | int) and is_name(str(name)) for name in names):
+        return None
+    return tuple(str(name) for name in names)
+
+
+def _chosen(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    """The images of the ascending ``rows`` over all files, numbered from 0."""
+    position = 0
+    every = (image for column in columns for image in column.images())
+    for row, image in enumerate(every):
+        if position < len(rows) and row == rows[position]:
+            yield position, image
+            position += 1
+
+
+def _common_size(columns: _Columns) -> int:
+    """The side of the images if those at the front are all square and alike, otherwise 32."""
+    sizes = set()
+    for _, image in zip(range(LOOKED_AT), columns.images(), strict=False):
+        try:
+            sizes.add(image_size(image))
+        except Unreadable:
+            continue
+    width, height = next(iter(sizes)) if len(sizes) == 1 else (0, 1)
+    return width if width == height else MIXED_SIZE

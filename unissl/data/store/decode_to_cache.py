@@ -1,0 +1,113 @@
+"""Fill a cache entry with images: from arrays that are already decoded, whole or in blocks, or from a stream of encoded
+ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.data.images.channel_stats import channel_moments
+from unissl.data.images.decode import Encoded, Unreadable, decode_stream, scale_arrays
+from unissl.data.images.resize import COVER, Fits
+from unissl.data.store.resumable_rows import COLOUR, DecodedRows
+from unissl.errors import UserError
+from unissl.utils.cache import save_array
+from unissl.utils.progress import Progress
+from unissl.utils.row_writer import RowWriter
+
+CHUNK = 512
+
+
+def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Write ``images.npy`` and ``labels.npy``; returns the moments for the entry's meta."""
+    with RowWriter(folder / "images.npy", images.shape) as writer:
+        writer.write(0, images)
+    save_array(folder / "labels.npy", labels)
+    return _moments(images)
+
+
+def store_blocks(
+    folder: Path, blocks: Iterable[npt.NDArray[np.uint8]], size: int, labels: npt.NDArray[np.int64]
+) -> None:
+    """Write colour images that come in blocks of any length and any size, as many as there are labels.
+
+    A block is scaled and written in small pieces, so that a view into a large file or array is never copied whole.
+    """
+    written = 0
+    shape = (len(labels), size, size, 3)
+    with RowWriter(folder / "images.npy", shape) as writer, Progress("storing images", len(labels)) as progress:
+        for block in blocks:
+            for start in range(0, len(block), CHUNK):
+                piece = np.ascontiguousarray(block[start : start + CHUNK])
+                writer.write(written, scale_arrays(piece, size))
+                written += len(piece)
+                progress.advance(len(piece))
+    if written != len(labels):
+        raise ValueError(f"{written} images for {len(labels)} labels")
+    save_array(folder / "labels.npy", labels)
+
+
+def store_encoded(
+    folder: Path,
+    items: Iterable[tuple[int, Encoded]],
+    total: int,
+    size: int,
+    channels: int | None,
+    is_needed: Callable[[int], bool],
+    name: Callable[[int], str],
+    fit: Fits = COVER,
+) -> dict[str, Any]:
+    """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read and to
+    ``oddities.npy`` what is odd about those (:mod:`unissl.data.images.issues`).
+
+    An unreadable row is left out and listed with the reason under "skipped" of the returned meta, unless ``is_needed``
+    says that a label would be lost with it. With ``channels`` None the images become one channel if
+    every one of them is grey, and three otherwise. What a killed process has decoded is not decoded again.
+    """
+    skipped: list[tuple[int, str]] = []
+    depth = channels or 3
+    with DecodedRows(folder, (total, size, size, depth)) as decoded:
+        left = ((row, source) for row, source in items if not decoded.marks[row])
+        with Progress("decoding images", total, done=int(np.count_nonzero(decoded.marks))) as progress:
+            for row, result in decode_stream(left, size, depth, fit):
+                if isinstance(result, Unreadable):
+                    if is_needed(row):
+                        raise UserError(unreadable_message(name(row), str(result)))
+                    skipped.append((row, str(result)))
+                else:
+                    decoded.write(row, result)
+                progress.advance()
+    rows = np.flatnonzero(decoded.marks)
+    if not len(rows):
+        raise UserError(f"None of the {total} images can be read (the first: {skipped[0][1]}); check the data folder.")
+    grey = channels is None and not (decoded.kinds == COLOUR).any()
+    _compact(decoded, rows, 1 if grey else depth)
+    save_array(folder / "rows.npy", rows)
+    save_array(folder / "oddities.npy", decoded.oddities[rows])
+    moments = _moments(np.load(folder / "images.npy", mmap_mode="r"))
+    return {**moments, "skipped": sorted(skipped)}
+
+
+def unreadable_message(name: str, reason: str) -> str:
+    return f"The labelled image {name} cannot be read ({reason}); replace it or remove it together with its label."
+
+
+def _compact(decoded: DecodedRows, rows: npt.NDArray[np.int64], depth: int) -> None:
+    """Keep only the rows that could be read and the channels that are needed."""
+    if len(rows) == decoded.shape[0] and depth == decoded.shape[-1]:
+        decoded.pixels.rename(decoded.finished)
+        return
+    images = np.load(decoded.pixels, mmap_mode="r")
+    decoded.finished.unlink(missing_ok=True)
+    with RowWriter(decoded.finished, (len(rows), *images.shape[1:3], depth)) as writer:
+        for start in range(0, len(rows), CHUNK):
+            writer.write(start, images[rows[start : start + CHUNK]][..., :depth])
+
+
+def _moments(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    mean, std = channel_moments(images)
+    return {"mean": mean, "std": std}

@@ -1,0 +1,1 @@
+"""Features of images from a frozen pretrained backbone, extracted once and cached."""

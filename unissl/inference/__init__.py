@@ -1,0 +1,1 @@
+"""What is shipped: the model, its manifest, predictions for files, exporters."""

@@ -1,0 +1,17 @@
+"""Every experiment by name, in the order of the paper; our own come last."""
+
+from __future__ import annotations
+
+from unissl.errors import UserError, did_you_mean
+from unissl.paper.experiments.experiment import Experiment
+from unissl.paper.experiments.further import FURTHER, READING
+from unissl.paper.experiments.main_tables import TABLES
+from unissl.paper.experiments.sensitivity import OURS, SENSITIVITY
+
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (*TABLES, *SENSITIVITY, *FURTHER, *READING, *OURS)}
+
+
+def get_experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise UserError(f"There is no experiment {name!r}.{did_you_mean(name, list(EXPERIMENTS))}")
+    return EXPERIMENTS[name]

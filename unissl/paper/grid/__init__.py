@@ -1,0 +1,1 @@
+"""The runs of an experiment: configurations, folders, status, execution."""

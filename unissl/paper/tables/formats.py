@@ -1,0 +1,103 @@
+"""Tables as Markdown, CSV, LaTeX (booktabs) or HTML."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable
+from typing import Literal
+
+from unissl.paper.tables.sheet import Sheet, Tables
+
+Format = Literal["md", "csv", "latex", "html"]
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "γ": r"$\gamma$",
+    "λ": r"$\lambda$",
+    "β": r"$\beta$",
+    "→": r"$\to$",
+    "–": "--",
+    "—": "---",
+}
+STYLE = (
+    "table{border-collapse:collapse}thead{border-bottom:1px solid}"
+    "th,td{padding:.2em .6em;text-align:right}th.w,td.w{text-align:left}"
+)
+
+
+def render(tables: Tables, form: Format) -> str:
+    """All sheets in one text; CSV is the tidy sheet alone, a number per line."""
+    if form == "csv":
+        return _csv(tables.tidy)
+    if form == "html":
+        body = "\n".join(_html(sheet) for sheet in tables.sheets)
+        title = html.escape(tables.sheets[0].title)
+        return (
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+            f"<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n"
+        )
+    one: Callable[[Sheet], str] = _markdown if form == "md" else _latex
+    return "\n".join(one(sheet) for sheet in tables.sheets)
+
+
+def _markdown(sheet: Sheet) -> str:
+    def line(cells: tuple[str, ...]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+
+    rule = line(tuple("---" if column < sheet.words else "---:" for column in range(len(sheet.head))))
+    notes = "".join(f"- {note}\n" for note in sheet.notes)
+    table = "\n".join([line(sheet.head), rule, *(line(row) for row in sheet.rows)])
+    return f"**{sheet.title}**\n\n{table}\n" + (f"\n{notes}" if notes else "")
+
+
+def _csv(sheet: Sheet) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([sheet.head, *sheet.rows])
+    return text.getvalue()
+
+
+def _latex(sheet: Sheet) -> str:
+    def line(cells: tuple[str, ...]) -> str:
+        return " & ".join(_escaped(cell) for cell in cells) + r" \\"
+
+    columns = "l" * sheet.words + "r" * (len(sheet.head) - sheet.words)
+    notes = [rf"\par\footnotesize {_escaped(note)}" for note in sheet.notes]
+    parts = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{_escaped(sheet.title)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        line(sheet.head),
+        r"\midrule",
+        *(line(row) for row in sheet.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *notes,
+        r"\end{table}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return "".join(LATEX.get(sign, sign) for sign in text.replace("\n", " "))
+
+
+def _html(sheet: Sheet) -> str:
+    def line(tag: str, cells: tuple[str, ...]) -> str:
+        kinds = (' class="w"' if column < sheet.words else "" for column in range(len(cells)))
+        made = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+    rows = "\n".join(line("td", row) for row in sheet.rows)
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in sheet.notes)
+    return (
+        f"<h2>{html.escape(sheet.title)}</h2>\n<table><thead>{line('th', sheet.head)}</thead>\n<tbody>\n{rows}\n"
+        f"</tbody></table>\n" + (f"<ul>{notes}</ul>" if notes else "")
+    )

@@ -1,0 +1,1 @@
+"""Charts: pure functions from results to figures, used by runs, reports and the paper's figures."""

@@ -1,0 +1,1 @@
+"""A run, one file per stage. Read ``pipeline.py`` first."""

@@ -1,0 +1,82 @@
+"""From data set and settings to what a run works with: views of the images, or of their vectors, and the network."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from unissl.augment.feature_views import FeatureViews
+from unissl.augment.image_views import ImageViews
+from unissl.batches import Views
+from unissl.data import Dataset
+from unissl.distributed.agreement import one_per_machine_first
+from unissl.errors import UserError
+from unissl.features.extract import Extracted, Front, Images, Scaling, backbone, extract, normalisation
+from unissl.methods.base import Method
+from unissl.nets import Network, build
+from unissl.nets.external import refuse_unreadable_size
+from unissl.nets.fine_tuning import fine_tune
+from unissl.nets.heads import FeatureNet
+from unissl.run.config import RunConfig
+
+
+def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
+    """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
+    if config.net.frozen and not method.takes_vectors():
+        lacking = "inner maps of the network" if method.taps else "images"
+        raise UserError(
+            f"{config.method.name} needs {lacking}, and a frozen backbone leaves it only vectors; "
+            "leave out net.frozen, or use another method, for example --method sage."
+        )
+
+
+def extracted(config: RunConfig, images: Images, copies: int, device: torch.device) -> Extracted:
+    """What the frozen backbone makes of the training images."""
+    maps = config.distil.keeps_maps(len(images))
+    return one_per_machine_first(lambda: extract(images, config.net.name, config.augment, copies, device, maps=maps))
+
+
+def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
+    images = dataset.train.images
+    if config.net.pretrained:
+        return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
+    if not config.net.frozen:
+        return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
+    vectors = extracted(config, images, config.augment.copies, device).vectors
+    return FeatureViews(vectors, config.augment, device, Scaling.of(vectors).to(device))
+
+
+def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | None:
+    """Views of the test images, made as those of ``train`` are."""
+    if dataset.test is None:
+        return None
+    images = dataset.test.images
+    if isinstance(train, FeatureViews):
+        vectors = one_per_machine_first(
+            lambda: extract(images, config.net.name, config.augment, 0, train.device).vectors
+        )
+        return FeatureViews(vectors, config.augment, train.device, train.scale)
+    assert isinstance(train, ImageViews)
+    return ImageViews(images, config.augment, train.mean, train.std, train.device)
+
+
+def network(config: RunConfig, views: Views, num_classes: int) -> Network:
+    """The network that is trained, drawn from torch's generator."""
+    if isinstance(views, FeatureViews):
+        return FeatureNet(views.shape[0], num_classes, config.net.bn_momentum)
+    settings = config.net
+    momentum = settings.bn_momentum
+    net = build(settings.name, num_classes, views.shape[0], bn_momentum=momentum, pretrained=settings.pretrained)
+    if settings.pretrained:
+        refuse_unreadable_size(net, settings.name, *views.shape)
+        fine_tune(net, settings.train_blocks, settings.name)
+    return net
+
+
+def front(config: RunConfig, dataset: Dataset, train: Views) -> Front | None:
+    """What stands before the trained network in the model that is shipped, where that was given vectors."""
+    if not isinstance(train, FeatureViews):
+        return None
+    assert isinstance(train.scale, Scaling)
+    return Front(backbone(config.net.name, dataset.train.images.shape[3]), copy.deepcopy(train.scale).cpu())

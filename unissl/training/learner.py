@@ -1,0 +1,55 @@
+"""One module that holds everything trainable, built before the optimiser so that nothing can be left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from unissl.distributed.spread import spread
+from unissl.methods.base import Method, Network
+from unissl.training.compile import FastNet
+from unissl.types import Batch, Losses, Prediction, Step
+
+
+class Learner(nn.Module):
+    """Network and method. Called with a batch and a step it gives the losses, with images a prediction."""
+
+    def __init__(self, net: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.net = net
+        self.method = method
+        self.fast: FastNet | None = None
+        """How losses call the network, where not plainly."""
+
+    def forward(self, batch: Batch | Tensor, step: Step | None = None) -> Losses | Prediction:
+        if isinstance(batch, Tensor):
+            return self.method.predict(cast(Network, self.net), batch)
+        assert step is not None
+        return self.method.losses(cast(Network, spread(self.fast or self.net)), batch, step)
+
+    def losses(self, batch: Batch, step: Step) -> Losses:
+        return cast(Losses, self(batch, step))
+
+    @torch.no_grad()
+    def predict(self, images: Tensor, shadow: Mapping[str, Tensor] | None = None) -> Prediction:
+        """Predict in eval mode, with the parameters of ``shadow`` where given.
+
+        Buffers are always the live ones: BatchNorm statistics are not averaged, which is the convention of the
+        paper's protocol.
+        """
+        was_training = self.training
+        self.eval()
+        try:
+            return cast(Prediction, torch.func.functional_call(self, dict(shadow or {}), (images,)))
+        finally:
+            self.train(was_training)
+
+    def never_trained(self) -> frozenset[str]:
+        """Names of parameters that no loss can reach, as the network and the method declare them, or that stay."""
+        still = frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
+        of_net: frozenset[str] = getattr(self.net, "never_trained", frozenset)()
+        of_method = self.method.never_trained()
+        return still | frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in of_method)

@@ -1,0 +1,1 @@
+"""Helpers without domain knowledge: files, cache, progress, processors."""

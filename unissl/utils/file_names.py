@@ -1,0 +1,40 @@
+"""File names as people have them: any length, any letters, and bytes that are none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from unissl.data.images.issues import Remarks
+
+LONG_NAME = 100
+NO_UTF8 = "its name is not UTF-8; written with \\xNN for what cannot be read"
+UNPRINTABLE = "its name has a line break or another sign that cannot be printed"
+LONG_NAMED = f"its name is longer than {LONG_NAME} characters; some programs cannot open it"
+BEYOND_ASCII = "its name has letters beyond ASCII; used as it is, but some programs misread it"
+
+
+def writable(name: str) -> str:
+    """A file name as it may be written to UTF-8 files: bytes that are no UTF-8, which Linux allows, become \\xNN."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def printable(name: str) -> str:
+    """A file name as it may stand in a sentence: on one line."""
+    return name if name.isprintable() else repr(writable(name))
+
+
+def remarks_on_names(files: Iterable[str]) -> Remarks:
+    """``files`` as the system gives them; listed as they can be written down."""
+    found: dict[str, list[str]] = {NO_UTF8: [], UNPRINTABLE: [], LONG_NAMED: [], BEYOND_ASCII: []}
+    for file in files:
+        name, listed = os.path.basename(file), writable(file)
+        if writable(name) != name:
+            found[NO_UTF8].append(listed)
+        elif not name.isprintable():
+            found[UNPRINTABLE].append(listed)
+        elif not name.isascii():
+            found[BEYOND_ASCII].append(listed)
+        if len(name) > LONG_NAME:
+            found[LONG_NAMED].append(listed)
+    return {text: tuple(names) for text, names in found.items() if names}
