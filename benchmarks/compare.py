@@ -2,7 +2,7 @@
 
     python benchmarks/compare.py --recipe digits --seeds 0-4 --out runs/compare-digits
     python benchmarks/compare.py --data cifar10 --root DATA --seeds 0-2 --minutes 4 --out runs/compare-cifar10
-    python benchmarks/compare.py --recipe digits --methods all --profiles uniform,long-tailed,arbitrary --out runs/mixes
+    python benchmarks/compare.py --recipe digits --methods all --pool-distributions uniform,long-tailed,arbitrary --out runs/mixes
 
 With one class mix the table has a column per seed, and differences are taken to the first method named, and from the
 last one to each; with several it has a column per mix, mean (standard deviation). Finished runs in --out are not
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--methods", default="labels-only,fixmatch,sage")
-    parser.add_argument("--profiles", default="", help="class mixes of the pool; by default the recipe's")
+    parser.add_argument("--pool-distributions", default="", help="class mixes of the pool; by default the recipe's")
     parser.add_argument("--seeds", type=seeds, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--set", action="append", default=[])
@@ -141,7 +141,9 @@ def main() -> None:
     with ProcessPoolExecutor(arguments.jobs, mp_context=context, max_tasks_per_child=1) as pool:
         futures = {}
         for seed, profile, method in itertools.product(arguments.seeds, profiles, methods):
-            tree = merge(said, given({"method": {"name": method}, "seed": seed, "split": {"profile": profile or None}}))
+            tree = merge(
+                said, given({"method": {"name": method}, "seed": seed, "split": {"pool_distribution": profile or None}})
+            )
             name = "-".join(part for part in (method, profile, str(seed)) if part)
             task = pool.submit(one_run, with_recipe(tree, arguments.recipe), arguments.out / name)
             futures[profile, method, seed] = task

@@ -32,7 +32,7 @@ PREDICTED_AT_ONCE = 256
 def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
     """Accuracy in per cent of each classifier, and the seconds of SAGE's fit."""
     assert dataset.test is not None
-    config = SplitConfig(profile="arbitrary", gamma=100.0, max_count=4996)
+    config = SplitConfig(pool_distribution="arbitrary", gamma=100.0, max_count=4996)
     split = make_split(dataset.train.labels, 10, config, seed, dataset.train.class_names)
     rows = np.concatenate([split.labelled, split.unlabelled])
     images, test_images, truth = np.asarray(dataset.train.images[rows]), dataset.test.images, dataset.test.labels

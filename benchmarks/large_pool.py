@@ -140,7 +140,7 @@ def be_worker(name: str, root: Path) -> None:
     from unissl.data import DataConfig, load
 
     if name.startswith("load"):
-        load(DataConfig(name=name.removeprefix("load-"), root=str(root), size=SIDE))
+        load(DataConfig(name=name.removeprefix("load-"), root=str(root), image_size=SIDE))
     else:
         train_on_demand(root)
 
@@ -160,7 +160,7 @@ def train_on_demand(root: Path) -> None:
 
     torch.set_num_threads(1)
     tree = {
-        "data": {"name": "parquet", "root": str(root), "size": SIDE},
+        "data": {"name": "parquet", "root": str(root), "image_size": SIDE},
         "net": {"name": "small"},
         "train": {"steps": 1000},
     }

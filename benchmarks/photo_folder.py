@@ -151,7 +151,9 @@ def on_vectors(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
     table = load_data(config.data, config.split).train
     split = read_split(RunFolder(run).split, len(table))
     maps = config.distil.keeps_maps(len(table))
-    vectors = extract(table.images, config.net.name, config.augment, config.augment.copies, cpu, maps=maps).vectors
+    vectors = extract(
+        table.images, config.net.name, config.augment, config.augment.cached_views, cpu, maps=maps
+    ).vectors
     scaling = Scaling.of(vectors)
     side, channels = table.images.shape[2:]
     tested = load_test(test, table.class_names, side, channels)

@@ -45,7 +45,7 @@ def main() -> None:
     shards = parser.parse_args().shards
     torch.set_num_threads(1)
     for (labelled, unlabelled), side in CASES.items():
-        tree = {"data": {"name": "digits", "size": side}, "net": {"name": "wrn-10-1"}, "train": {"steps": 100}}
+        tree = {"data": {"name": "digits", "image_size": side}, "net": {"name": "wrn-10-1"}, "train": {"steps": 100}}
         config = build_config({**tree, "batch": {"labelled": labelled, "unlabelled": unlabelled}})
         dataset = load_data(config.data, config.split)
         config = fit_to_data(config, dataset)

@@ -97,12 +97,14 @@ def merge(*trees: Mapping[str, Any]) -> Tree:
 
 
 def parse_overrides(assignments: Iterable[str]) -> Tree:
-    """``["method.steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are read as TOML, else as text."""
+    """``["method.walk_steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are read as TOML, else as text."""
     tree: Tree = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set takes key=value, for example method.steps=3, not {shortened(repr(assignment))}.")
+            raise UserError(
+                f"--set takes key=value, for example method.walk_steps=3, not {shortened(repr(assignment))}."
+            )
         try:
             value = parse_toml(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -2,13 +2,13 @@
 
     config.toml         the fully resolved configuration
     split.json          which images were labelled and which were the pool
-    data.json           hashes of the images and labels it was started on
+    data_fingerprint.json           hashes of the images and labels it was started on
     metrics.jsonl       one line per logged step and per evaluation
     checkpoints/        the newest states training can continue from
     model.safetensors   the inference module alone, with manifest.json beside it
     predictions.parquet what the model says about the pool
     test_predictions.parquet    and about the test images
-    estimate.json       without test images, what refits say about labels that were left out (folds/ has the refits)
+    cross_validation.json       without test images, what refits say about labels that were left out (folds/ has the refits)
     summary.json        accuracies, recalls and the confusion matrix of the finished run
     plots/              the pictures
     report.html         all of it on one page, for people
@@ -125,7 +125,7 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.toml"
         self.split = self.path / "split.json"
-        self.data = self.path / "data.json"
+        self.data = self.path / "data_fingerprint.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model.safetensors"

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-UNKNOWN = -1
+UNLABELLED = -1
 """The label of an image whose class is not known."""
-OUTSIDE = -2
+OOD = -2
 """The label of an image that is known to be of none of the classes: an unknown of the open-set setting."""
 
 Source = Literal["labelled", "unlabelled", "heldout"]
@@ -127,7 +127,7 @@ class StreamBatch:
         return len(self.index)
 
     @property
-    def truth(self) -> Tensor:
+    def targets(self) -> Tensor:
         """The soft target, for streams that have one."""
         if self.target is None:
             raise ValueError("an unlabelled stream has no targets")

@@ -17,7 +17,7 @@ from unissl.training.learner import Learner
 from unissl.training.optim import OptimConfig, build_optimizer
 from unissl.types import DataInfo, Split
 
-OPTIM = OptimConfig(lr=0.05, ema=0.9)
+OPTIM = OptimConfig(lr=0.05, ema_decay=0.9)
 
 
 def make_split(num_classes: int, pool_size: int = 24) -> Split:

@@ -51,7 +51,7 @@ def trained(case: str) -> Trained:
         Trainer(
             state=state,
             batches=make_batches(config, split),
-            config=TrainConfig(steps=STEPS, epochs=4, log_every=1),
+            config=TrainConfig(steps=STEPS, evaluations=4, log_every=1),
             optim=OPTIM,
             folder=folder,
             config_hash="",

@@ -44,5 +44,5 @@ def test_labelled_scan_has_targets() -> None:
     split, config = make_split(4), FixMatchConfig()
     state, batches = make_state(config, split), make_batches(config, split)
     context = TrainerContext(state.learner, state.ema.shadow, batches, step_at(0, 10, 2))
-    targets = torch.cat([batch.truth for batch, _ in context.scan("labelled")])
+    targets = torch.cat([batch.targets for batch, _ in context.scan("labelled")])
     assert targets.argmax(1).tolist() == split.labels.tolist()

@@ -86,7 +86,7 @@ def test_batch_is_not_changed(case: str) -> None:
         assert torch.equal(stream.index, before[name].index)
         assert all(torch.equal(stream.views[view], before[name].views[view]) for view in stream.views)
         if stream.target is not None:
-            assert torch.equal(stream.target, before[name].truth)
+            assert torch.equal(stream.target, before[name].targets)
 
 
 @pytest.mark.parametrize("case", CASES)

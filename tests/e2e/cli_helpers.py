@@ -18,12 +18,12 @@ from PIL import Image
 from unissl.cli import main
 
 QUICK = (
-    *("--steps", "2", "--set", "net.name=small", "--set", "train.epochs=2", "--set", "data.size=8"),
+    *("--steps", "2", "--set", "net.name=small", "--set", "train.evaluations=2", "--set", "data.image_size=8"),
     *("--set", "augment.pad=1", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 )
 """Settings that make training a matter of a tenth of a second; the pictures take most of the rest."""
-TRAIN_DIGITS = ("train", "--data", "digits", "--no-reference", "--quiet", *QUICK)
-TRAIN_PHOTOS = ("train", "--data", "photos", "--no-reference", "--quiet", *QUICK)
+TRAIN_DIGITS = ("train", "--data", "digits", "--no-baseline", "--quiet", *QUICK)
+TRAIN_PHOTOS = ("train", "--data", "photos", "--no-baseline", "--quiet", *QUICK)
 Refuses = Callable[..., str]
 """The type of the fixture ``refuses``."""
 

@@ -20,7 +20,7 @@ from unissl.run.config import build_config, fit_to_data
 from unissl.run_folder import RunFolder
 
 FEW = (
-    *("--steps", "2", "--set", "net.name=small", "--set", "train.epochs=2", "--no-reference"),
+    *("--steps", "2", "--set", "net.name=small", "--set", "train.evaluations=2", "--no-baseline"),
     *("--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 )
 
@@ -81,7 +81,7 @@ def test_stl10_says_that_its_pool_has_no_truth(stl10_run: tuple[Path, str]) -> N
 def test_stl10_has_no_labels_for_the_supervised_reference(here: Path, refuses: Refuses) -> None:
     write_stl10(here / "stl10_binary")
     call("split", "--data", "stl10", "--root", "stl10_binary")  # fills the cache, with its notes on the size
-    words = ("train", "--data", "stl10", "--root", "stl10_binary", "--method", "supervised", "--out", "run", *FEW)
+    words = ("train", "--data", "stl10", "--root", "stl10_binary", "--method", "fully-supervised", "--out", "run", *FEW)
     refuses(*words, says=("stl10 has images without", "--method labels-only"))
 
 
@@ -135,7 +135,7 @@ def test_what_is_said_goes_before_what_is_usual(tmp_path: Path) -> None:
     data = DataConfig(name="food101", root=str(write_food101(tmp_path)))
     usual, own = fitted(data)["augment"], fitted(data, augment={"pad": 2})["augment"]
     assert (usual["crop"], usual["pad"]) == (32, 0) and (own["crop"], own["pad"]) == (32, 2)
-    assert fitted(data.model_copy(update={"size": 64}))["augment"]["crop"] == 64
+    assert fitted(data.model_copy(update={"image_size": 64}))["augment"]["crop"] == 64
     assert fitted(data, augment={"crop": 20})["augment"]["crop"] == 20
     assert "crop" not in fitted(DataConfig(name="digits"))["augment"]
 
@@ -151,9 +151,9 @@ def test_imagenet127_is_split_by_its_own_mix(here: Path) -> None:
     rows = [line.replace("│", " ").split() for line in said.splitlines()]
     assert ["bird", "4", "36"] in rows and ["fish", "1", "11"] in rows
     data = DataConfig(name="imagenet127", root="data")
-    other = fitted(data, split={"labels_per_class": 3, "profile": "uniform"})["split"]
+    other = fitted(data, split={"labels_per_class": 3, "pool_distribution": "uniform"})["split"]
     assert other["profile"] == "uniform" and "labelled_share" not in other
-    supervised = fitted(data, method={"name": "supervised"})["split"]
+    supervised = fitted(data, method={"name": "fully-supervised"})["split"]
     assert (supervised["profile"], supervised["labelled_share"], supervised["label_pool"]) == ("natural", 0.1, True)
 
 

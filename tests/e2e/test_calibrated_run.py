@@ -32,7 +32,7 @@ def test_summary_manifest_and_predictions_agree(finished_run: Path) -> None:
     table = pq.read_table(finished_run / "predictions.parquet").to_pydict()
     made = load_model(RunFolder(finished_run)).predict(images_of_pool(finished_run))
     assert table["class_index"] == made.classes.tolist()
-    for name in ("confidence", "margin", "outlier"):
+    for name in ("confidence", "margin", "outlier_score"):
         np.testing.assert_allclose(table[name], getattr(made, name), atol=1e-5)
     assert summary["pool"]["mean_confidence"] == pytest.approx(float(np.mean(table["confidence"])), abs=1e-5)
 
@@ -42,7 +42,7 @@ def test_a_run_of_before_there_were_temperatures(finished_run: Path, here: Path)
     shutil.copytree(finished_run, "old")
     manifest = json.loads(Path("old/manifest.json").read_text())
     temperature = manifest.pop("temperature")
-    del manifest["look"]
+    del manifest["review"]
     Path("old/manifest.json").write_text(json.dumps(manifest))
     images = images_of_pool(finished_run)
     new, old = (load_model(RunFolder(run)).predict(images) for run in (finished_run, Path("old")))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import TRAIN_PHOTOS, Refuses, call, fill_disk, make_photos, picture, succeed
 
-RESUME = ("train", "--resume", "--no-reference", "--no-report", "--quiet", "--out", "run")
+RESUME = ("train", "--resume", "--no-baseline", "--no-report", "--quiet", "--out", "run")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_files_that_were_only_touched(cut_off: Path, here: Path) -> None:
 
 
 def test_a_run_cut_off_before_the_hashes_were_noted(cut_off: Path, here: Path) -> None:
-    noted = (cut_off / "data.json").read_text()
-    (cut_off / "data.json").unlink()
+    noted = (cut_off / "data_fingerprint.json").read_text()
+    (cut_off / "data_fingerprint.json").unlink()
     succeed(*RESUME)
-    assert (cut_off / "data.json").read_text() == noted and set(json.loads(noted)) == {"training", "test"}
+    assert (cut_off / "data_fingerprint.json").read_text() == noted and set(json.loads(noted)) == {"training", "test"}

@@ -44,7 +44,7 @@ def test_resume_of_files_from_the_future_and_the_past(here: Path, cut_off_run: P
     for name in ("config.toml", "split.json", "metrics.jsonl"):
         os.utime(here / "run" / name, (4e9, 4e9))
     before = newer.read_bytes()
-    succeed("train", "--resume", "--no-reference", "--quiet", "--out", "run")
+    succeed("train", "--resume", "--no-baseline", "--quiet", "--out", "run")
     assert newer.read_bytes() == before  # nothing was trained again
     ours, calm = snapshot(here / "run"), snapshot(finished_run)
     assert [ours[name] for name in SAME] == [calm[name] for name in SAME]

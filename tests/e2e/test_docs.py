@@ -36,7 +36,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FORMS = ("default", "released", "paper")
 FEW_STEPS = [
-    *("--set", "train.steps=2", "--set", "train.epochs=2", "--set", "data.size=32"),
+    *("--set", "train.steps=2", "--set", "train.evaluations=2", "--set", "data.image_size=32"),
     *("--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 ]
 """What makes a command of a page a matter of seconds."""
@@ -281,7 +281,7 @@ def test_the_commands_of_the_page_on_settings_run(here: Path) -> None:
         "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n",
         encoding="utf-8",
     )
-    carry_out(ROOT / "docs" / "settings.md", "--no-reference", "--no-report", "--set", "train.folds=0")
+    carry_out(ROOT / "docs" / "settings.md", "--no-baseline", "--no-report", "--set", "train.cv_folds=0")
     sys.modules.pop("my_networks", None)
     assert {path.name for path in (here / "runs").iterdir()} == {"tuned", "vit", "weights", "factory", "tuned-blocks"}
 

@@ -53,12 +53,12 @@ for file in sys.argv[2:]:
     height, width = rules["size"]
     image = image.resize((width, height), Image.Resampling[rules["resample"].upper()], box=box)
     pixels.append(np.asarray(image).reshape(height, width, manifest["channels"]))
-probabilities, outlier = session.run(["probabilities", "outlier"], {"images": np.stack(pixels)})
+probabilities, outlier = session.run(["probabilities", "outlier_score"], {"images": np.stack(pixels)})
 best = probabilities.argmax(1)
 print(json.dumps({
     "class": [manifest["class_names"][c] for c in best],
     "confidence": probabilities.max(1).tolist(),
-    "outlier": outlier.tolist(),
+    "outlier_score": outlier.tolist(),
 }))
 """
 
@@ -95,7 +95,7 @@ def test_the_file_predicts_alone(kind: str, finished_run: Path, photo_run: tuple
     theirs = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert theirs["class"] == ours["class"]
     np.testing.assert_allclose(theirs["confidence"], ours["confidence"], atol=1e-4)
-    np.testing.assert_allclose(theirs["outlier"], ours["outlier"], atol=1e-4)
+    np.testing.assert_allclose(theirs["outlier_score"], ours["outlier_score"], atol=1e-4)
     beside = json.loads(Path("run/model.onnx.json").read_text())
     assert beside["class_names"] == manifest["class_names"] and beside["temperature"] == manifest["temperature"]
     assert beside["input"]["shape"] == ["batch", 8, 8, manifest["channels"]]

@@ -15,8 +15,8 @@ from unissl.nets.pretrained import WEIGHTS
 PACKAGE = WEIGHTS["efficientnet-lite0"].package
 TRAIN = (
     *("train", "--images", "photos", "--test", "photos-test", "--quiet", "--steps", "2", "--out", "run"),
-    *("--set", "net.name=efficientnet-lite0", "--set", "net.frozen=true", "--set", "data.size=32"),
-    *("--set", "train.epochs=2", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
+    *("--set", "net.name=efficientnet-lite0", "--set", "net.freeze_backbone=true", "--set", "data.image_size=32"),
+    *("--set", "train.evaluations=2", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 )
 
 
@@ -37,11 +37,16 @@ def test_train_evaluate_and_predict(here: Path) -> None:
 
 def test_a_network_without_weights_is_refused(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos")
-    words = ("train", "--images", "photos", "--set", "net.name=small", "--set", "net.frozen=true")
+    words = ("train", "--images", "photos", "--set", "net.name=small", "--set", "net.freeze_backbone=true")
     refuses(*words, says=("no pretrained weights to freeze for 'small'", "set net.name to efficientnet-lite0"))
 
 
 def test_a_method_without_vectors_is_refused(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos")
     words = ("train", "--images", "photos", "--method", "meta-expert", "--net", "efficientnet-lite0")
-    refuses(*words, "--set", "net.frozen=true", says=("meta-expert needs inner maps", "leave out net.frozen"))
+    refuses(
+        *words,
+        "--set",
+        "net.freeze_backbone=true",
+        says=("meta-expert needs inner maps", "leave out net.freeze_backbone"),
+    )

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import pytest
 from cli_helpers import TRAIN_DIGITS, call, fill_disk, snapshot, succeed
 
-RESUME = ("train", "--resume", "--no-reference", "--quiet", "--out", "run")
+RESUME = ("train", "--resume", "--no-baseline", "--quiet", "--out", "run")
 
 
 class HalfWritten:

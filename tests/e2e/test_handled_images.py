@@ -108,7 +108,7 @@ EXPECTED = {
 @pytest.mark.parametrize(("kind", "colour"), EXPECTED.items())
 def test_odd_modes_become_the_colours_they_show(here: Path, kind: str, colour: tuple[int, int, int]) -> None:
     save_odd(make_photos(here / "photos") / "unlabeled", kind)
-    table = load(DataConfig(name="folder", root="photos", size=8)).train
+    table = load(DataConfig(name="folder", root="photos", image_size=8)).train
     assert table.files is not None and not table.skipped
     row = next(i for i, file in enumerate(table.files) if "odd" in file)
     difference = np.abs(table.images[row].astype(int) - colour).max()
@@ -123,7 +123,7 @@ def test_exif_rotation_is_undone(here: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees clockwise to see it upright
     upright.transpose(Image.Transpose.ROTATE_90).save(pool / "odd.png", exif=exif)
-    table = load(DataConfig(name="folder", root="photos", size=8)).train
+    table = load(DataConfig(name="folder", root="photos", image_size=8)).train
     assert table.files is not None
     seen = table.images[table.files.index("unlabeled/odd.png")]
     assert (seen[:4] == 255).all() and (seen[4:] == 0).all()
@@ -133,7 +133,7 @@ def test_grey_images_alone_give_one_channel(here: Path) -> None:
     for file in make_photos(here / "photos").rglob("*.png"):
         with Image.open(file) as image:
             image.convert("L").save(file)
-    assert load(DataConfig(name="folder", root="photos", size=8)).train.images.shape[1:] == (8, 8, 1)
+    assert load(DataConfig(name="folder", root="photos", image_size=8)).train.images.shape[1:] == (8, 8, 1)
 
 
 def test_training_on_everything_odd_and_a_batch_larger_than_the_pool(here: Path) -> None:
@@ -156,16 +156,16 @@ def test_without_test_images_labels_are_left_out_by_turns(here: Path) -> None:
     said = " ".join(outcome.out.split())
     assert "estimated by leaving out each of 8 labels once" in said and "the pool was worth" in said
     summary = json.loads((here / "run" / "summary.json").read_text())
-    told = json.loads((here / "run" / "estimate.json").read_text())
-    assert summary["estimate"]["labels"] == len(told["rows"]) == 8
+    told = json.loads((here / "run" / "cross_validation.json").read_text())
+    assert summary["cross_validation"]["labels"] == len(told["rows"]) == 8
     assert "accuracy" not in summary and (here / "run" / "report.html").exists()
-    again = json.loads((here / "run" / "labels-only" / "estimate.json").read_text())
+    again = json.loads((here / "run" / "labels-only" / "cross_validation.json").read_text())
     assert again["rows"] == told["rows"] and again["truth"] == told["truth"]  # so that the gain is paired
 
 
 def test_without_test_images_there_is_no_accuracy_and_the_summary_says_so(here: Path) -> None:
     make_photos(here / "photos")
-    outcome = succeed("train", "--data", "photos", "--out", "run", *TRAIN_PHOTOS[5:], "--set", "train.folds=0")
+    outcome = succeed("train", "--data", "photos", "--out", "run", *TRAIN_PHOTOS[5:], "--set", "train.cv_folds=0")
     assert "without test images (--test or --holdout) there is no accuracy" in outcome.out
     assert "points" not in outcome.out
     summary = json.loads((here / "run" / "summary.json").read_text())

@@ -16,7 +16,16 @@ from unissl.nets.pretrained import installed
 
 WORDS = (
     *("train", "--data", "digits", "--method", "fixmatch", "--net", "small", "--steps", "6", "--threads", "1"),
-    *("--set", "train.epochs=2", "--set", "train.log_every=1", "--set", "data.size=8", "--set", "augment.pad=1"),
+    *(
+        "--set",
+        "train.evaluations=2",
+        "--set",
+        "train.log_every=1",
+        "--set",
+        "data.image_size=8",
+        "--set",
+        "augment.pad=1",
+    ),
     *("--set", "batch.labelled=5", "--set", "batch.unlabelled=9"),
 )
 
@@ -49,7 +58,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 def test_two_processes_write_one_run_with_one_voice_and_one_goes_on_with_it(here: Path) -> None:
-    assert command(*WORDS, "--no-reference", "--out", "alone").code == 0
+    assert command(*WORDS, "--no-baseline", "--out", "alone").code == 0
     first, second = on_two(*WORDS, "--out", "both")
     assert (first.code, second.code) == (0, 0), first.err
     assert "labels-only: accuracy" in first.out and first.out.count("written to") == 1
@@ -59,13 +68,13 @@ def test_two_processes_write_one_run_with_one_voice_and_one_goes_on_with_it(here
     assert not list(here.rglob("*.draft"))
 
     interrupt(here / "both")
-    assert command(*WORDS, "--no-reference", "--resume", "auto", "--out", "both").code == 0
+    assert command(*WORDS, "--no-baseline", "--resume", "auto", "--out", "both").code == 0
     assert_same_run(here / "alone", here / "both")
 
 
 def test_with_shards_a_run_ends_bit_for_bit_alike_on_any_number_of_processes(here: Path) -> None:
     """In single precision, and also when another number of processes goes on from a checkpoint."""
-    words = (*WORDS, "--no-reference", "--set", "machine.shards=4")
+    words = (*WORDS, "--no-baseline", "--set", "machine.shards=4")
     assert call(*words, "--out", "alone").code == 0
     outcomes = on_processes(2, call, *words, "--out", "both", join=False)
     assert [outcome.code for outcome in outcomes] == [0, 0], outcomes[0].err
@@ -132,14 +141,14 @@ def test_help_knows_resume_auto() -> None:
 def test_with_shards_the_last_stages_of_a_backbone_end_bit_for_bit_alike_too(here: Path) -> None:
     """Each process trains them for itself, and only one speaks."""
     words = (
-        *("train", "--data", "digits", "--method", "fixmatch", "--recipe", "photos", "--steps", "3", "--no-reference"),
+        *("train", "--data", "digits", "--method", "fixmatch", "--recipe", "photos", "--steps", "3", "--no-baseline"),
         *(
             "--set",
-            "train.epochs=1",
+            "train.evaluations=1",
             "--set",
-            "data.size=32",
+            "data.image_size=32",
             "--set",
-            "augment.copies=1",
+            "augment.cached_views=1",
             "--set",
             "distil.epochs=0.2",
         ),

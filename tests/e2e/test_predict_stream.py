@@ -149,7 +149,7 @@ def test_a_draft_of_something_else_is_refused(
     refuses("predict", finished_run, "new/001.png", "--out", "table.csv", says=("or of other files", "delete it"))
     shutil.copytree(finished_run, "other")
     manifest = Path("other/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"temperature"', '"look": {}, "temperature"'))
+    manifest.write_text(manifest.read_text().replace('"temperature"', '"review": {}, "temperature"'))
     refuses("predict", "other", "new", "--out", "table.csv", says=("table.csv.part", "another model's"))
     with part.open("rb") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)
@@ -178,19 +178,19 @@ def test_rows_are_what_the_model_says(finished_run: Path, new: Path, small_chunk
         readable = [row for row in chunk if row["file"] != "new/050.png"]
         made = model.predict(read_images([row["file"] for row in readable], 8, 1)[0])
         assert [row["class"] for row in readable] == [model.class_names[c] for c in made.classes]
-        for name in ("confidence", "margin", "outlier"):
+        for name in ("confidence", "margin", "outlier_score"):
             np.testing.assert_array_equal(np.float32([row[name] for row in readable]), getattr(made, name))
-    broken = {"class": None, "confidence": None, "margin": None, "outlier": None, "look": "unreadable"}
+    broken = {"class": None, "confidence": None, "margin": None, "outlier_score": None, "review": "unreadable"}
     assert table[50] == {"file": "new/050.png", **broken}
-    assert lines[50] == {"file": "new/050.png", **dict.fromkeys(broken, ""), "look": "unreadable"}
+    assert lines[50] == {"file": "new/050.png", **dict.fromkeys(broken, ""), "review": "unreadable"}
     for row, line in zip(table, lines, strict=True):
         if row["class"] is not None:
-            assert line["file"] == row["file"] and line["look"] == (row["look"] or "")
+            assert line["file"] == row["file"] and line["review"] == (row["review"] or "")
             assert float(line["confidence"]) == pytest.approx(row["confidence"], abs=5.1e-5)
-            expected = "none-of-these" if row["outlier"] > model.doubt.outlier else None
-            assert row["look"] == (expected or ("unsure" if row["confidence"] < model.doubt.confidence else None))
-    unsure, outside = ([row["look"] for row in table].count(reason) for reason in ("unsure", "none-of-these"))
-    reasons = ", ".join(f"{n} {reason}" for n, reason in ((unsure, "unsure"), (outside, "none-of-these")) if n)
+            expected = "outlier" if row["outlier_score"] > model.doubt.outlier else None
+            assert row["review"] == (expected or ("low-confidence" if row["confidence"] < model.doubt.confidence else None))
+    unsure, outside = ([row["review"] for row in table].count(reason) for reason in ("low-confidence", "outlier"))
+    reasons = ", ".join(f"{n} {reason}" for n, reason in ((unsure, "low-confidence"), (outside, "outlier")) if n)
     assert said.out == f"110 files in table.csv; look at: {reasons}{', ' if reasons else ''}1 unreadable\n"
 
 

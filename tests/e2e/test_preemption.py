@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_helpers import QUICK, TRAIN_DIGITS, Refuses, call, make_photos, snapshot, succeed
 
-SAME = ("config.toml", "split.json", "data.json", "model.safetensors", "manifest.json", "predictions.parquet")
+SAME = ("config.toml", "split.json", "data_fingerprint.json", "model.safetensors", "manifest.json", "predictions.parquet")
 
 
 def signal_at(patch: pytest.MonkeyPatch, place: str, number: int) -> None:
@@ -42,7 +42,7 @@ STAGES = (
 def test_preempted_at_every_stage(here: Path) -> None:
     """Training, its last step, cross-validation, results, labels-only, report: each is cut off once."""
     make_photos(here / "photos", pool=4)
-    words = ("train", "--data", "photos", *QUICK, "--set", "train.folds=2")
+    words = ("train", "--data", "photos", *QUICK, "--set", "train.cv_folds=2")
     succeed(*words, "--out", "calm")
     for place, number, saved in STAGES:
         with pytest.MonkeyPatch.context() as patch:
@@ -53,13 +53,13 @@ def test_preempted_at_every_stage(here: Path) -> None:
     assert "run is finished already" in succeed(*words, "--resume", "auto", "--out", "run").out
     ours, calm = snapshot(here / "run"), snapshot(here / "calm")
     assert {key for key in calm if "/fold" not in key} == {key for key in ours if "/fold" not in key}
-    for name in (*SAME, "estimate.json", "labels-only/model.safetensors", "labels-only/estimate.json"):
+    for name in (*SAME, "cross_validation.json", "labels-only/model.safetensors", "labels-only/cross_validation.json"):
         assert ours[name] == calm[name], name
     assert (here / "run" / "report.html").exists()
 
 
 def test_plain_resume_also_trains_the_reference_that_was_wanted(here: Path) -> None:
-    words = [word for word in TRAIN_DIGITS if word != "--no-reference"]
+    words = [word for word in TRAIN_DIGITS if word != "--no-baseline"]
     with pytest.MonkeyPatch.context() as patch:
         signal_at(patch, "unissl.cli.train:train_reference", signal.SIGTERM)
         assert call(*words, "--out", "run").code == 75
@@ -104,4 +104,4 @@ def test_two_runs_on_one_folder(here: Path, cut_off_run: Path, refuses: Refuses)
     (here / "empty").mkdir()
     with sole_user(RunFolder("empty")):
         refuses(*TRAIN_DIGITS, "--out", "empty", says=("Another process is at work in empty", "another --out"))
-    succeed("train", "--resume", "--no-reference", "--quiet", "--out", "run")
+    succeed("train", "--resume", "--no-baseline", "--quiet", "--out", "run")

@@ -58,13 +58,13 @@ def test_truncated_labelled_image(refuses: Refuses, here: Path) -> None:
 
 def test_no_image_in_the_pool(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos", pool=0)
-    refuses(*TRAIN_PHOTOS, *OUT, says=("no unlabelled image for sage", "--profile uniform"))
+    refuses(*TRAIN_PHOTOS, *OUT, says=("no unlabelled image for sage", "--pool-distribution uniform"))
 
 
 def test_pool_without_truth_for_a_supervised_reference(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos")
     says = ("supervised learns from the true labels of the pool", "use --method labels-only")
-    refuses(*TRAIN_PHOTOS, *OUT, "--method", "supervised", says=says)
+    refuses(*TRAIN_PHOTOS, *OUT, "--method", "fully-supervised", says=says)
 
 
 @pytest.mark.parametrize(

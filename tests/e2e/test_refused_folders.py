@@ -12,7 +12,7 @@ import torch
 from cli_helpers import TRAIN_DIGITS, Refuses, call, fill_disk, snapshot, succeed
 
 RUN_WORDS = (*TRAIN_DIGITS, "--set", "train.checkpoint_every=1", "--out", "run")
-RESUME = ("train", "--resume", "--no-reference", "--quiet", "--out", "run")
+RESUME = ("train", "--resume", "--no-baseline", "--quiet", "--out", "run")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_full_disk_before_training(refuses: Refuses, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "name",
     [
-        "data.json",
+        "data_fingerprint.json",
         "step-00000001.safetensors",
         "step-00000002.safetensors",
         "predictions.parquet",

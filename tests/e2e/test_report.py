@@ -48,7 +48,7 @@ def test_digits_without_reference_to_a_named_file(finished_run: Path, here: Path
 
 def test_images_that_are_gone_or_changed(here: Path) -> None:
     make_photos(here / "photos")
-    succeed("train", "--data", "photos", "--no-reference", "--quiet", *QUICK, "--out", "run")
+    succeed("train", "--data", "photos", "--no-baseline", "--quiet", *QUICK, "--out", "run")
     assert "the run had no test images" in read_after_report(here)
     (here / "photos" / "unlabeled" / "0.png").rename(here / "photos" / "unlabeled" / "00.png")
     assert "The images have changed since the run" in read_after_report(here)

@@ -111,16 +111,16 @@ def test_each_kind_is_told(here: Path, forbid: Callable[..., None]) -> None:
     labels = [(f"{name}/{i}.png", name) for name in ("cat", "dog") for i in range(5)]
     labels += [("cat/3.png", "dog"), ("dog/3.png", "")]
     (here / "labels.csv").write_text("".join(f"{file},{label}\n" for file, label in [("file", "label"), *labels]))
-    words = ("--images", "photos", "--labels", "labels.csv", "--no-reference", "--set", "train.folds=0")
-    outcome = succeed("train", *words, *QUICK, "--set", "data.size=16", "--out", "run")
+    words = ("--images", "photos", "--labels", "labels.csv", "--no-baseline", "--set", "train.cv_folds=0")
+    outcome = succeed("train", *words, *QUICK, "--set", "data.image_size=16", "--out", "run")
     assert "warning: 2 images have several labels and will be used without one, such as cat/3.png" in outcome.out
     assert f"{len(LEFT_OUT)} files or folders were left out" in outcome.out
     assert "2 images with several labels were used without one; summary.json lists them" in outcome.out
     summary = json.loads((here / "run" / "summary.json").read_text(encoding="utf-8"))
     assert summary["labelled"] == [4, 4]
     assert summary["pool"]["images"] == 6 + 1 + len(REMARKED)
-    told = {(file, item["remark"]) for item in summary["remarks"] for file in item["files"]}
-    assert all(item["count"] == len(item["files"]) for item in summary["remarks"])
+    told = {(file, item["remark"]) for item in summary["image_issues"] for file in item["files"]}
+    assert all(item["count"] == len(item["files"]) for item in summary["image_issues"])
     names = {name if "/" in name else f"unlabeled/{name}": what for name, what in REMARKED.items()}
     assert [name for name in names if not [1 for file, said in told if file == name and names[name] in said]] == []
     page = page_of(here / "run")
@@ -144,7 +144,7 @@ def test_copies_and_single_labels_are_told(here: Path) -> None:
         (here / "tests" / name).mkdir(parents=True)
         picture(70 * number, seed=50 + number).save(here / "tests" / name / "a.png")
     shutil.copy(pool / "2.png", here / "tests" / "cat" / "leak.png")
-    succeed("train", "--data", "photos", "--test", "tests", "--no-reference", "--quiet", *QUICK, "--out", "run")
+    succeed("train", "--data", "photos", "--test", "tests", "--no-baseline", "--quiet", *QUICK, "--out", "run")
     text = text_of(page_of(here / "run"))
     assert "Every image could be read." in text
     assert "unlabeled/éñ 猫 & <copy>.png (pool)" in text

@@ -20,9 +20,18 @@ from unissl.splits.open_set import load_data
 
 PACKAGE = WEIGHTS["efficientnet-lite0"].package
 TRAIN = (
-    *("train", "--images", "photos", "--test", "photos-test", "--no-reference", "--quiet", "--steps", "2"),
-    *("--set", "net.name=efficientnet-lite0", "--set", "net.frozen=true", "--set", "data.size=32", "--out", "run"),
-    *("--set", "train.epochs=1", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
+    *("train", "--images", "photos", "--test", "photos-test", "--no-baseline", "--quiet", "--steps", "2"),
+    *(
+        "--set",
+        "net.name=efficientnet-lite0",
+        "--set",
+        "net.freeze_backbone=true",
+        "--set",
+        "data.image_size=32",
+        "--out",
+        "run",
+    ),
+    *("--set", "train.evaluations=1", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 )
 
 

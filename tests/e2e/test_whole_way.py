@@ -85,7 +85,7 @@ def test_manifest(photo_run: PhotoRun) -> None:
     assert manifest.pop("labelled_counts") == summary["labelled"]
     assert manifest.pop("pool_images") == summary["pool"]["images"]
     assert manifest.pop("temperature") == summary["calibration"]["temperature"] == 1  # six test images are too few
-    levels = manifest.pop("look")
+    levels = manifest.pop("review")
     assert 0.5 <= levels["confidence"] <= 0.95 and 0.5 <= levels["outlier"] <= 1
     assert manifest == {
         "format": "unissl-model-1",
@@ -165,7 +165,7 @@ def test_predict_to_the_terminal_and_nothing_readable(photo_run: PhotoRun, works
 
 def test_resume_of_a_finished_run_shows_it_again(finished_run: Path) -> None:
     before = (finished_run / "summary.json").read_bytes()
-    said = succeed("train", "--resume", "--no-reference", "--out", finished_run).out
+    said = succeed("train", "--resume", "--no-baseline", "--out", finished_run).out
     assert f"accuracy {json.loads(before)['accuracy']['last']:.4f} (last)" in said
     assert (finished_run / "summary.json").read_bytes() == before
 

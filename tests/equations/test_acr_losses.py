@@ -79,7 +79,7 @@ class Reference:
         n, m = len(lb), len(ulb)
         rows = features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
         standard, balanced = ([affine(head, row) for row in rows] for head in (method.standard, net.head))
-        truth = [row.tolist() for row in lb.truth]
+        truth = [row.tolist() for row in lb.targets]
         terms: dict[str, list[Tensor]] = {"unsup": [], "unsup_balanced": []}
         terms["sup"] = [entropy(truth[i], standard[i]) for i in range(n)]
         terms["sup_balanced"] = [entropy(truth[i], balanced[i] + self.a(2.0)) for i in range(n)]
@@ -113,7 +113,7 @@ def kl(p: list[float], q: list[float]) -> float:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.6, 0.8, 1.0])
-@pytest.mark.parametrize("estimate", [True, False])
+@pytest.mark.parametrize("cross_validation", [True, False])
 @pytest.mark.parametrize("counts", [COUNTS, (8, 4, 2, 1)])
 def test_steps_equal_loops_in_value_gradient_and_state(
     threshold: float, estimate: bool, counts: tuple[int, ...]

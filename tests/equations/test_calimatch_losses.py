@@ -138,7 +138,7 @@ class Reference:
         lb_w, ulb_w, ulb_w2, ulb_s = ([self.speak(next(rows)) for _ in group] for group in groups)
         sup, cal, ova, ova_cal, socr, fix = ([] for _ in range(6))
         for i, said in enumerate(lb_w):
-            y = int(lb.truth[i].argmax())
+            y = int(lb.targets[i].argmax())
             hot = [float(c == y) for c in range(self.classes)]
             sup.append(entropy(hot, said["l"]))
             ova.append(self.ova(said["o"], hot))

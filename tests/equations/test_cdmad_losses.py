@@ -74,7 +74,7 @@ class Reference:
             b = torch.zeros(C)
         f = self.features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
         logits = [affine(net.head, row) for row in f]
-        sup = mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)])
+        sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)])
         unsup, kept = [], 0
         for j in range(n, n + m):
             q = softmax(logits[j].detach() - b)

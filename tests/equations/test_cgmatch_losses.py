@@ -56,7 +56,7 @@ class Reference:
         zero = torch.zeros(())
         if iteration < START:  # labelled images alone, in BatchNorm too
             logits = [affine(net.head, row) for row in features(net, [*lb.views["weak"]])]
-            sup = mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(len(lb))])
+            sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(len(lb))])
             return {"sup": sup, "unsup": zero, "ambiguous": zero}, 0.0, {"selected": 0.0, "ambiguous": 0.0}
 
         rows = features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
@@ -86,7 +86,7 @@ class Reference:
             easy.append(entropy(spread(labels[j], self.num_classes, 0), strong[j]) if is_easy else zero)
             doubtful.append(gce(weak[j], labels[j]) + gce(strong[j], labels[j]) if is_ambiguous else zero)
         terms = {
-            "sup": mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)]),
+            "sup": mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)]),
             "unsup": mean(easy),
             "ambiguous": mean(doubtful),
         }

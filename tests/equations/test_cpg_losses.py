@@ -68,7 +68,7 @@ class Reference:
         share = torch.tensor([count / sum(self.n) for count in self.n]).log()
 
         targets = []
-        for index, truth in zip(lb.index.tolist(), lb.truth.tolist(), strict=True):
+        for index, truth in zip(lb.index.tolist(), lb.targets.tolist(), strict=True):
             targets.append(spread(truth.index(max(truth)), C, 0.1) if index < N else truth)
         labels = [target.index(max(target)) for target in targets]
         guesses = [int(affine(aux, row).argmax()) for row in f_w]

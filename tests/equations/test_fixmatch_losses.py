@@ -39,7 +39,7 @@ def fixmatch_by_loops(net: TinyNet, batch: Batch, threshold: float) -> tuple[dic
     rows = features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
     logits = [affine(net.head, row) for row in rows]
     n, m = len(lb), len(ulb)
-    sup = [entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)]
+    sup = [entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)]
     unsup, kept = [], 0
     for weak, strong in zip(logits[n : n + m], logits[n + m :], strict=True):
         q = softmax(weak.detach())

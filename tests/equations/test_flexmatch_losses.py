@@ -62,7 +62,7 @@ class Reference:
                 stores.append((int(ulb.index[i]), chosen))
         for place, chosen in stores:
             self.stored[place] = chosen
-        sup = mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)])
+        sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)])
         return {"sup": sup, "unsup": mean(unsup)}, kept / m
 
 

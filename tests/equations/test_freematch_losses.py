@@ -63,7 +63,7 @@ class Reference:
                 used.append(row)
             else:
                 unsup.append(torch.zeros(()))
-        sup = mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)])
+        sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)])
         return {"sup": sup, "unsup": mean(unsup), "fair": self.fairness(used)}, len(used) / m
 
     def fairness(self, used: list[Tensor]) -> Tensor:

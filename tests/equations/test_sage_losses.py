@@ -75,7 +75,7 @@ class Reference:
         unused = [*lb.views["strong"]] if self.form == "released" else []
         f = features(net, [*lb.views["weak"], *unused, *ulb.views["weak"], *ulb.views["strong"]])
         f_lb, f_w, f_s = f[:n], f[-2 * m : -m], f[-m:]
-        labels = [int(row.argmax()) for row in lb.truth]
+        labels = [int(row.argmax()) for row in lb.targets]
         terms = {"sup": self.supervised(net.head, f_lb, labels, 0.1 if self.released else 0.0)}
 
         w, pseudo = self.weigh([softmax(affine(net.head, row).detach()) for row in f_w])

@@ -68,7 +68,7 @@ class Reference:
         labelled, queued, rest = rows[:n], rows[n : n + len(drawn)], rows[n + len(drawn) :]
         open_w, open_s, close_w, close_s = (rest[i * u : (i + 1) * u] for i in range(4))
 
-        sup = mean([entropy([*lb.truth[i].tolist(), 0.0], labelled[i]) for i in range(n)])
+        sup = mean([entropy([*lb.targets[i].tolist(), 0.0], labelled[i]) for i in range(n)])
         sup_open = torch.zeros(())
         for (_, score), row in zip(drawn, queued, strict=True):
             if score < self.tau:

@@ -66,9 +66,9 @@ class Reference:
         n, m = len(lb), len(ulb)
         rows = features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
         logits = [affine(net.head, row) for row in rows]
-        sup = mean([entropy(lb.truth[i].tolist(), logits[i] + self.a) for i in range(n)])
+        sup = mean([entropy(lb.targets[i].tolist(), logits[i] + self.a) for i in range(n)])
         for i in range(n):
-            self.n_l[int(lb.truth[i].argmax())] += 1
+            self.n_l[int(lb.targets[i].argmax())] += 1
         unsup, kept = [], 0
         for j in range(n, n + m):
             q = softmax(logits[j].detach() + self.u)

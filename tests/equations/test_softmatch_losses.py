@@ -70,7 +70,7 @@ class Reference:
         for weight, q, row in zip(weights, weak, strong, strict=True):
             label = q.index(max(q))  # of the prediction as it is; the first of equals
             unsup.append(weight * entropy(spread(label, self.num_classes, 0), row))
-        sup = mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)])
+        sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)])
         return {"sup": sup, "unsup": mean(unsup)}, weights
 
 

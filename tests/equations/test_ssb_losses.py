@@ -80,7 +80,7 @@ def stage_1_by_loops(method: SSB, net: TinyNet, batch: Batch) -> tuple[dict[str,
     rows = features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
     logits = [head_by_loops(method.heads.classifier, row) for row in rows]
     n, m = len(lb), len(ulb)
-    sup = mean([entropy(lb.truth[i].tolist(), logits[i]) for i in range(n)])
+    sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)])
     unsup, kept = fixmatch_by_loops(logits[n : n + m], logits[n + m :], method.cfg.threshold)
     return {"sup": sup, "unsup": unsup, **{name: torch.zeros(()) for name in DETECTOR}}, {"selected": kept, "mined": 0}
 
@@ -91,7 +91,7 @@ def stage_2_by_loops(method: SSB, net: TinyNet, batch: Batch) -> tuple[dict[str,
     groups += [pool.views[name] for name in ("weak", "flip", "strong")]
     rows = features(net, [image for group in groups for image in group])  # one joint batch
     lb_rows, pool_rows = rows[: 4 * len(lb)], rows[4 * len(lb) :]
-    labels = [int(row.argmax()) for row in lb.truth] * 4
+    labels = [int(row.argmax()) for row in lb.targets] * 4
 
     sup = mean(
         [

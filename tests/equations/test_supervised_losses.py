@@ -12,7 +12,7 @@ from torch import Tensor
 from unissl.methods.base import Method
 from unissl.methods.labels_only import LabelsOnly, LabelsOnlyConfig
 from unissl.methods.logit_adjust import LogitAdjust, LogitAdjustConfig
-from unissl.methods.supervised import Supervised, SupervisedConfig
+from unissl.methods.fully_supervised import FullySupervised, FullySupervisedConfig
 from unissl.types import Batch, DataInfo
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -36,7 +36,7 @@ def by_loops(net: TinyNet, batch: Batch, tau: float, counts: tuple[int, ...] = C
     rows = features(net, [*lb.views["weak"]])
     return mean(
         [
-            entropy(spread(int(lb.truth[i].argmax()), len(counts), 0), affine(net.head, rows[i]) + tau * prior)
+            entropy(spread(int(lb.targets[i].argmax()), len(counts), 0), affine(net.head, rows[i]) + tau * prior)
             for i in range(len(lb))
         ]
     )
@@ -55,13 +55,13 @@ def assert_equal_to_loops(method: Method, net: TinyNet, tau: float, counts: tupl
 
 
 def test_supervised_equals_loops() -> None:
-    method, net = make(Supervised, SupervisedConfig())
+    method, net = make(FullySupervised, FullySupervisedConfig())
     assert_equal_to_loops(method, net, tau=0.0)
 
 
 def test_supervised_is_labels_only_on_another_split() -> None:
     """Its loss is the floor's; that it is a ceiling comes from the labels of the pool, which it says it needs."""
-    method, net = make(Supervised, SupervisedConfig())
+    method, net = make(FullySupervised, FullySupervisedConfig())
     floor, _ = make(LabelsOnly, LabelsOnlyConfig())
     batch = draw(method)
     assert torch.equal(method.losses(net, batch, START).total, floor.losses(net, batch, START).total)
@@ -86,7 +86,7 @@ def test_strength_of_the_adjustment_by_number_of_classes() -> None:
 
 def test_even_classes_make_the_adjustment_vanish() -> None:
     method, net = make(LogitAdjust, LogitAdjustConfig(), (5, 5, 5))
-    plain, _ = make(Supervised, SupervisedConfig())
+    plain, _ = make(FullySupervised, FullySupervisedConfig())
     batch = draw(method)
     ours, theirs = (m.losses(net, batch, START).total.item() for m in (method, plain))
     assert ours == pytest.approx(theirs, rel=1e-12)
@@ -94,7 +94,7 @@ def test_even_classes_make_the_adjustment_vanish() -> None:
 
 def test_a_rare_class_is_pushed_harder_and_predictions_are_raw() -> None:
     method, net = make(LogitAdjust, LogitAdjustConfig())
-    plain, _ = make(Supervised, SupervisedConfig())
+    plain, _ = make(FullySupervised, FullySupervisedConfig())
     batch = draw(method)
     (adjusted,), (usual,) = (gradients(m.losses(net, batch, START).total, [net.head.bias]) for m in (method, plain))
     assert adjusted[2] < usual[2]  # downhill is upwards for the bias of the class with one image

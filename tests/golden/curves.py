@@ -25,7 +25,7 @@ from unissl.types import Batch, DataInfo, StreamBatch
 
 STEPS, CLASSES, COUNTS = 20, 4, (4, 3, 2, 1)
 SIZES = {"labelled": 6, "heldout": 6, "unlabelled": 10}
-OPTIM = OptimConfig(lr=0.03, ema=0.9)
+OPTIM = OptimConfig(lr=0.03, ema_decay=0.9)
 SETTINGS: dict[str, dict[str, Any]] = {
     "calimatch": {"threshold": 0.3},
     "cgmatch": {"momentum": 0.5},
@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "scomatch": {"threshold": 0.5, "outlier_min": 0.3, "outlier_max": 0.5},  # something is selected
     "softmatch": {"momentum": 0.5},
     "ssb": {"threshold": 0.5, "warm_up": 0.3, "negative_threshold": 0.4},  # stage 2 has steps and finds negatives
-    "meta-expert": {"threshold": 0.5, "warm_up": 0.2, "estimate": 0.2},  # so that all its phases have several steps
+    "meta-expert": {"threshold": 0.5, "warm_up": 0.2, "cross_validation": 0.2},  # so that all its phases have several steps
     **{f"sage-{form}": {"form": form, "drp_momentum": 0.9} for form in FORMS},
 }
 CASES = sorted({*all_methods(), *SETTINGS} - {"sage"})

@@ -23,5 +23,5 @@ def test_stored_curves_say_something() -> None:
         for name, values in columns.items():
             assert len(set(values)) > 5, f"{case}: {name} hardly moves"
     # supervised has the loss of labels-only on another split
-    totals = [tuple(columns["total"]) for case, columns in curves.items() if case != "supervised"]
+    totals = [tuple(columns["total"]) for case, columns in curves.items() if case != "fully-supervised"]
     assert len(set(totals)) == len(totals)

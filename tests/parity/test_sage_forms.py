@@ -72,7 +72,7 @@ def test_the_border_is_at_ten_classes() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_setting_beside_the_form_wins(form: Any) -> None:
-    config = SAGEConfig(form=form, steps=7, n_sigma=3.0, graph_temperature=0.3).for_data(100)
+    config = SAGEConfig(form=form, walk_steps=7, n_sigma=3.0, graph_temperature=0.3).for_data(100)
     assert (config.steps, config.n_sigma, config.graph_temperature) == (7, 3.0, 0.3)
 
 
@@ -84,7 +84,7 @@ def test_initial_state(form: str, num_classes: int) -> None:
     assert isinstance(method, SAGE)
     for tracker in (method.drp_confidence, method.drp_margin):
         assert [tracker.mean.item(), tracker.var.item()] == pytest.approx([1 / num_classes, 1.0])
-    assert method.anchors.shape == (129, 128)
+    assert method.num_anchors.shape == (129, 128)
     prior = 0.0 if form == "paper" else -math.log(num_classes)
     assert method.log_prior.tolist() == pytest.approx([prior] * num_classes)
     assert method.project is not None
@@ -152,7 +152,7 @@ def test_weight_decay_is_for_tensors_of_two_or_more_dimensions() -> None:
 def test_optimiser_and_average_equal_their_recursions() -> None:
     """SGD with Nesterov momentum and decay, its cosine rate and the EMA, all by hand on one weight and one bias."""
     layer = nn.Linear(1, 1)
-    config = OptimConfig(lr=0.1, weight_decay=0.01, ema=0.7)
+    config = OptimConfig(lr=0.1, weight_decay=0.01, ema_decay=0.7)
     optimizer, ema, total = build_optimizer(layer, config), Ema(layer, config.ema), 5
     values = [layer.weight.item(), layer.bias.item()]
     shadow, velocity = list(values), [0.0, 0.0]

@@ -29,7 +29,7 @@ from unissl.run_folder import WALL_CLOCK_FIELDS
 
 TRAIN = ["--data", "digits", "--method", "sage", "--net", "wrn-10-1", "--steps", "40", "--threads", "1", "--quiet"]
 SETTINGS = [
-    "train.epochs=5",
+    "train.evaluations=5",
     "train.log_every=1",
     "train.checkpoint_every=1",
     "batch.labelled=8",
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def command(out: Path, *, resume: bool) -> list[str]:
-    words = [sys.executable, "-m", "unissl", "train", "--out", str(out), "--no-reference"]
+    words = [sys.executable, "-m", "unissl", "train", "--out", str(out), "--no-baseline"]
     if resume:
         return [*words, "--resume", "--threads", "1", "--quiet"]
     return [*words, *TRAIN, *(word for setting in SETTINGS for word in ("--set", setting))]

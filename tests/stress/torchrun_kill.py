@@ -26,9 +26,9 @@ import torch
 from safetensors.torch import load_file
 
 TOLERANCE = 1e-5
-TRAIN = ["--data", "digits", "--method", "sage", "--net", "small", "--steps", "100", "--threads", "1", "--no-reference"]
+TRAIN = ["--data", "digits", "--method", "sage", "--net", "small", "--steps", "100", "--threads", "1", "--no-baseline"]
 SETTINGS = [
-    "train.epochs=5",
+    "train.evaluations=5",
     "train.log_every=1",
     "train.checkpoint_every=4",
     "batch.labelled=8",

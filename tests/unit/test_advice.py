@@ -81,31 +81,31 @@ def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
 def test_a_folder_of_photos_gets_the_frozen_network(tmp_path: Path) -> None:
     said = {"data": {"name": "folder", "root": str(folder(tmp_path))}}
     config, reasons = advised(said)
-    assert config.net.frozen and config.net.name == BACKBONE
-    assert config.data.size in SIZES and config.data.size <= 160  # images of 40 px
+    assert config.net.freeze_backbone and config.net.name == BACKBONE
+    assert config.data.image_size in SIZES and config.data.image_size <= 160  # images of 40 px
     assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
-    assert any(f"{config.data.size} px" in reason for reason in reasons)
+    assert any(f"{config.data.image_size} px" in reason for reason in reasons)
 
 
 @needs_weights
 def test_what_the_user_says_wins(tmp_path: Path) -> None:
     said = {
-        "data": {"name": "folder", "root": str(folder(tmp_path)), "size": 48},
+        "data": {"name": "folder", "root": str(folder(tmp_path)), "image_size": 48},
         "train": {"steps": 7},
         "augment": {"flip": False},
     }
     config, _ = advised(said)
-    assert (config.data.size, config.train.steps, config.augment.flip) == (48, 7, False)
+    assert (config.data.image_size, config.train.steps, config.augment.flip) == (48, 7, False)
     config, reasons = advised({**said, "net": {"name": "wrn-16-2"}})
-    assert config.net.name == "wrn-16-2" and not config.net.frozen
+    assert config.net.name == "wrn-16-2" and not config.net.freeze_backbone
     assert "as said" in reasons[0]
 
 
 def test_without_weights_a_small_network_learns_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unissl.autoconfig.suggest.installed", lambda name: False)
     config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
-    assert config.net.name == "wrn-10-1" and config.data.size == 32 and config.train.minutes == 20
-    assert config.train.steps is None and not config.augment.flip and config.augment.geometry == 0.5
+    assert config.net.name == "wrn-10-1" and config.data.image_size == 32 and config.train.minutes == 20
+    assert config.train.steps is None and not config.augment.flip and config.augment.geometry_scale == 0.5
     assert "unissl[photos]" in reasons[0]
 
 
@@ -135,15 +135,15 @@ def test_known_data_sets_have_their_recipes() -> None:
 )
 def test_the_size_follows_the_time(minutes: float | None, per_image: float, side: int, size: int) -> None:
     seen = Glance(6000, 400, 100, side, True)
-    assert for_photos(seen, minutes, per_image).settings["data"]["size"] == size
+    assert for_photos(seen, minutes, per_image).settings["data"]["image_size"] == size
 
 
 def test_the_largest_size_that_is_in_time_by_hand() -> None:
     """Just enough and just too little for each size."""
     for larger, size in pairwise(SIZES):
         enough = 60 * feature_minutes(10) / (6000 * (larger / 128) ** 2)
-        assert for_photos(SEEN, 10, 0.999 * enough).settings["data"]["size"] >= larger
-        assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["size"] == size
+        assert for_photos(SEEN, 10, 0.999 * enough).settings["data"]["image_size"] >= larger
+        assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["image_size"] == size
 
 
 @pytest.mark.parametrize(("budget", "minutes"), [(2, 0.9), (4.5, 2.025), (15, 7.2)])
@@ -179,9 +179,9 @@ def test_more_time_buys_a_larger_network() -> None:
 
 @needs_weights
 def test_a_frozen_network_that_was_named_is_taken(tmp_path: Path) -> None:
-    net = {"name": "efficientnet-lite1", "frozen": True}
+    net = {"name": "efficientnet-lite1", "freeze_backbone": True}
     config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path))}, "net": net})
-    assert config.net.name == "efficientnet-lite1" and config.net.frozen
+    assert config.net.name == "efficientnet-lite1" and config.net.freeze_backbone
     assert reasons[0].startswith("chose efficientnet-lite1")
 
 
@@ -205,7 +205,7 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
     [
         ({}, 13, COPIES + FURTHER_PASSES),
         ({"distil": {"epochs": 0}}, 13, COPIES),
-        ({"distil": {"pictures": False}}, 13, COPIES),
+        ({"distil": {"multi_crop": False}}, 13, COPIES),
         ({}, 9, COPIES),  # all labelled
         ({"method": {"name": "labels-only"}}, 13, COPIES),
         ({}, MOST_MAPS + 1, COPIES),
@@ -243,6 +243,6 @@ def test_length_of_training_on_vectors_unless_the_time_decides_it() -> None:
     [({}, True), ({"method": {"name": "labels-only"}}, False), ({"distil": {"epochs": 0}}, False)],
 )
 def test_says_so_only_where_it_will_be_so(said: dict[str, dict[str, object]], further: bool, tmp_path: Path) -> None:
-    data = {"name": "folder", "root": str(folder(tmp_path)), "size": 96}
+    data = {"name": "folder", "root": str(folder(tmp_path)), "image_size": 96}
     advice = advise({"data": data, **said})
     assert advice is not None and any("last stages" in reason for reason in advice.reasons) == further

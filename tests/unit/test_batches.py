@@ -63,11 +63,11 @@ def test_a_step_gives_the_same_batch_in_any_order_and_process() -> None:
 def test_targets_are_one_hot_and_only_for_labelled_images() -> None:
     batch = BATCHES.at(3)
     labelled = batch["labelled"]
-    assert torch.equal(labelled.truth.argmax(1), torch.from_numpy(SPLIT.labels)[labelled.index])
-    assert torch.equal(labelled.truth.sum(1), torch.ones(6))
+    assert torch.equal(labelled.targets.argmax(1), torch.from_numpy(SPLIT.labels)[labelled.index])
+    assert torch.equal(labelled.targets.sum(1), torch.ones(6))
     assert batch["unlabelled"].target is None
     with pytest.raises(ValueError, match="no targets"):
-        _ = batch["unlabelled"].truth
+        _ = batch["unlabelled"].targets
 
 
 def test_ratio_scales_the_batch_of_its_source_and_never_to_nothing() -> None:
@@ -113,7 +113,7 @@ def test_images_of_the_pool_can_join_the_labelled_set() -> None:
     joined = (torch.tensor([3, 7]), targets)
     rows = [batch for batch in batches.scan("labelled", joined=joined)]
     assert sum(len(batch) for batch in rows) == len(split.labelled) + 2
-    assert torch.equal(torch.cat([batch.truth for batch in rows])[-2:], targets)
+    assert torch.equal(torch.cat([batch.targets for batch in rows])[-2:], targets)
     pool = torch.cat([batch.views["none"] for batch in batches.scan("unlabelled")])
     assert torch.equal(torch.cat([batch.views["none"] for batch in rows])[-2:], pool[[3, 7]])
     seen = torch.cat([batches.at(step, joined)["labelled"].index for step in range(5)])

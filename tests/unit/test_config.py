@@ -46,8 +46,8 @@ def test_a_wrong_key_names_the_right_one(tree: dict[str, object], key: str, mean
         ({"method": {"form": "papr"}}, ["'method.form'", "'default', 'released' or 'paper'"]),
         ({"method": {"form": ["paper"]}}, ["'method.form'", "'default', 'released' or 'paper'"]),
         ({"method": {"name": "sgae"}}, ["no method 'sgae'", "Did you mean 'sage'?"]),
-        ({"method": {"cross": "swapped"}}, ["swapped cross blocks need method.exact = 'dense'"]),
-        ({"method": {"normalise": False}}, ["a dropped diagonal without normalise needs method.exact = 'dense'"]),
+        ({"method": {"cross": "swapped"}}, ["swapped cross blocks need method.graph_impl = 'dense'"]),
+        ({"method": {"normalise": False}}, ["a dropped diagonal without normalise needs method.graph_impl = 'dense'"]),
         ({"optim": 3}, ["'optim' is a group of settings"]),
         ({"method": "fixmatch"}, ["'method' is a group of settings", "method.NAME"]),
     ],
@@ -75,14 +75,16 @@ def test_a_resolved_configuration_survives_its_file(name: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_survives_its_file_with_what_was_set_beside_it(form: str) -> None:
-    config = build_config({"method": {"form": form, "n_sigma": 1.5, "anchors": 9}})
+    config = build_config({"method": {"form": form, "n_sigma": 1.5, "num_anchors": 9}})
     assert build_config(tomllib.loads(to_toml(config))) == config
 
 
 def test_overrides_are_read_as_toml_and_else_as_text() -> None:
-    tree = parse_overrides(["method.steps=3", "net.name=wrn-10-1", "method.con=false", "optim.lr = 1e-2", "a.b=[1, 2]"])
+    tree = parse_overrides(
+        ["method.walk_steps=3", "net.name=wrn-10-1", "method.contrastive=false", "optim.lr = 1e-2", "a.b=[1, 2]"]
+    )
     assert tree == {
-        "method": {"steps": 3, "con": False},
+        "method": {"walk_steps": 3, "contrastive": False},
         "net": {"name": "wrn-10-1"},
         "optim": {"lr": 0.01},
         "a": {"b": [1, 2]},
@@ -92,7 +94,7 @@ def test_overrides_are_read_as_toml_and_else_as_text() -> None:
     assert parse_overrides(['data.root="3"']) == {"data": {"root": "3"}}
 
 
-@pytest.mark.parametrize("text", ["method.steps", "=3", ""])
+@pytest.mark.parametrize("text", ["method.walk_steps", "=3", ""])
 def test_an_override_without_a_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--set takes key=value"):
         parse_overrides([text])

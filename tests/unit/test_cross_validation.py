@@ -56,8 +56,8 @@ def settings(**train: Any) -> RunConfig:
             "method": {"name": "labels-only"},
             "net": {"bn_momentum": 0.1},
             "batch": {"labelled": 16, "unlabelled": 16},
-            "optim": {"ema": 0.5},
-            "train": {"steps": 30, "epochs": 2, **train},
+            "optim": {"ema_decay": 0.5},
+            "train": {"steps": 30, "evaluations": 2, **train},
         }
     )
 
@@ -68,7 +68,7 @@ def blobs() -> tuple[Split, FeatureViews]:
     truth = np.tile(np.arange(3), 20)
     vectors = 4 * np.eye(3)[truth] + generator.normal(0, 0.3, (60, 3))
     split = Split(np.arange(24), truth[:24], np.arange(24, 60), 3)
-    return split, FeatureViews(vectors[:, None].astype(np.float32), AugmentConfig(dropout=0.1), CPU)
+    return split, FeatureViews(vectors[:, None].astype(np.float32), AugmentConfig(feature_dropout=0.1), CPU)
 
 
 def validate(tmp_path: Path, config: RunConfig, split: Split, views: FeatureViews) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ def test_the_estimate_of_an_easy_task(tmp_path: Path) -> None:
     assert estimate["labels"] == 24 and estimate["folds"] == 4 and estimate["steps"] == 30
     assert estimate["accuracy"] > 0.9
     assert estimate["low"] < estimate["accuracy"] <= estimate["high"] <= 1
-    told = read_json(tmp_path / "run" / "estimate.json")
+    told = read_json(tmp_path / "run" / "cross_validation.json")
     assert told["rows"] == list(range(24)) and told["truth"] == split.labels.tolist()
     assert np.mean(np.equal(told["truth"], told["predicted"])) == estimate["accuracy"]
 

@@ -106,7 +106,7 @@ def test_images_are_learnt() -> None:
     assert SAGEClassifier(steps=60, net="small").fit(X, y).score(X, truth) > 0.9
 
 
-@pytest.mark.parametrize("name", [name for name in all_methods() if name not in {"supervised", "logit-adjust"}])
+@pytest.mark.parametrize("name", [name for name in all_methods() if name not in {"fully-supervised", "logit-adjust"}])
 def test_every_method_fits_vectors_or_refuses_in_a_sentence(name: str) -> None:
     X, _, y = iris()
     estimator = SemiSupervisedClassifier(name, steps=2)
@@ -176,7 +176,7 @@ def test_images_through_a_pretrained_network(how: dict[str, Any]) -> None:
     """What is learnt on stored vectors is predicted from images, and nothing of those is stored."""
     photos = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
     y = np.arange(12) % 4 - 1
-    made = quick(net="efficientnet-lite0", settings={"net": how, "augment": {"copies": 1}}).fit(photos, y)
+    made = quick(net="efficientnet-lite0", settings={"net": how, "augment": {"cached_views": 1}}).fit(photos, y)
     cached = sorted(Path(os.environ["UNISSL_CACHE"]).iterdir())
     probs = made.predict_proba(photos[::-1])
     assert (pickle.loads(pickle.dumps(made)).predict_proba(photos[::-1]) == probs).all()
@@ -193,9 +193,9 @@ def test_images_through_a_pretrained_network(how: dict[str, Any]) -> None:
 @needs_weights
 def test_images_large_enough_for_it_go_blown_up_through_a_frozen_network() -> None:
     images = np.random.default_rng(0).integers(0, 256, (12, 28, 24), dtype=np.uint8)
-    made = quick(settings={"augment": {"copies": 1}}).fit(images, np.arange(12) % 4 - 1)
+    made = quick(settings={"augment": {"cached_views": 1}}).fit(images, np.arange(12) % 4 - 1)
     config = made._fitted.config
-    assert config.net.frozen and config.data.size == 96 and not config.augment.flip
+    assert config.net.freeze_backbone and config.data.image_size == 96 and not config.augment.flip
     again = pickle.loads(pickle.dumps(made))
     assert (again.predict_proba(images) == made.predict_proba(images)).all()
     enlarged = scale_arrays(images[..., None], 96)
@@ -220,12 +220,12 @@ def test_images_large_enough_for_it_go_blown_up_through_a_frozen_network() -> No
 )
 def test_which_images_go_through_a_frozen_network(estimator: Any, shape: tuple[int, ...], frozen: int | None) -> None:
     config = settings_of_fit(estimator, np.zeros(shape, np.uint8), 3)
-    assert (config.net.frozen, config.data.size) == (frozen is not None, frozen)
+    assert (config.net.freeze_backbone, config.data.image_size) == (frozen is not None, frozen)
 
 
 def test_without_its_weights_a_network_is_trained_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unissl.estimators.settings.installed", lambda name: False)
-    assert not settings_of_fit(SAGEClassifier(), np.zeros((9, 28, 28, 1), np.uint8), 3).net.frozen
+    assert not settings_of_fit(SAGEClassifier(), np.zeros((9, 28, 28, 1), np.uint8), 3).net.freeze_backbone
 
 
 def test_clones_are_unfitted_and_share_nothing() -> None:
@@ -265,10 +265,10 @@ def test_settings_go_on_top_of_arguments() -> None:
 @pytest.mark.parametrize(("steps", "wanted"), [(5, 0.0), (100, 0.9), (1000, 0.99), (5000, 0.99)])
 def test_a_short_fit_has_a_short_memory(steps: int, wanted: float) -> None:
     X, y = np.zeros((9, 2)), 3
-    assert settings_of_fit(SAGEClassifier(steps=steps), X, y).optim.ema == pytest.approx(wanted)
-    own = SAGEClassifier(steps=steps, settings={"optim": {"ema": 0.95}})
-    assert settings_of_fit(own, X, y).optim.ema == 0.95
-    assert settings_of_fit(SemiSupervisedClassifier("calimatch", steps=steps), X, y).optim.ema == 0.0
+    assert settings_of_fit(SAGEClassifier(steps=steps), X, y).optim.ema_decay == pytest.approx(wanted)
+    own = SAGEClassifier(steps=steps, settings={"optim": {"ema_decay": 0.95}})
+    assert settings_of_fit(own, X, y).optim.ema_decay == 0.95
+    assert settings_of_fit(SemiSupervisedClassifier("calimatch", steps=steps), X, y).optim.ema_decay == 0.0
 
 
 def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"net": "wrn-10-1"}, "network for images"),
         ({"settings": [1]}, "dictionary of groups"),
         ({"settings": {"seed": 3}}, "random_state instead"),
-        ({"settings": {"data": {"size": 32}}}, "give X instead"),
+        ({"settings": {"data": {"image_size": 32}}}, "give X instead"),
         ({"settings": {"method": {"treshold": 0.9}}}, "Did you mean 'threshold'"),
         ({"device": "meta"}, "no device"),
         ({"random_state": -1}, "seed"),
@@ -299,7 +299,7 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], sentence: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("method", "sentence"), [("sagee", "Did you mean 'sage'"), ("supervised", "labels-only"), ("cdmad", "needs images")]
+    ("method", "sentence"), [("sagee", "Did you mean 'sage'"), ("fully-supervised", "labels-only"), ("cdmad", "needs images")]
 )
 def test_unsuited_methods_are_refused(method: str, sentence: str) -> None:
     X, _, y = iris()

@@ -121,7 +121,7 @@ def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
     wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The middle square first, as the student will."""
-    config, dataset = settings(distil={**FURTHER, "pictures": wanted}), photos()
+    config, dataset = settings(distil={**FURTHER, "multi_crop": wanted}), photos()
 
     def originals() -> Iterator[bytes]:
         for image in dataset.train.images:
@@ -239,7 +239,7 @@ def test_measuring_what_a_run_will_take_leaves_no_trace(monkeypatch: pytest.Monk
 
 @needs_weights
 def test_a_minute_for_the_student_is_a_minute_less_for_the_method() -> None:
-    config, dataset = further(train={"minutes": 2.0, "epochs": 1}), photos()
+    config, dataset = further(train={"minutes": 2.0, "evaluations": 1}), photos()
     state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
     steps = [
         settle_steps(config, state, batches, beside=Beside(afterwards=seconds)).train.steps or 0 for seconds in (0, 119)
@@ -315,7 +315,7 @@ def test_the_recipe_for_photos_has_it_unless_the_network_is_from_elsewhere() -> 
     for name in ("efficientnet-lite2", "efficientnet-lite0"):
         assert build_config(with_recipe({"net": {"name": name}}, "photos")).distil.epochs > 0
     assert "distil" not in with_recipe({"net": {"name": "transformers:here"}}, "photos")
-    assert "distil" not in with_recipe({"net": {"frozen": False, "pretrained": True}}, "photos")
+    assert "distil" not in with_recipe({"net": {"freeze_backbone": False, "pretrained": True}}, "photos")
 
 
 def test_estimators_leave_their_backbone_as_it_is() -> None:

@@ -54,7 +54,7 @@ def test_methods_train_on_vectors(name: str) -> None:
     split = make_split(3)
     total = len(split.labelled) + len(split.unlabelled) + len(split.heldout)
     vectors = np.random.default_rng(0).normal(size=(total, 3, 20)).astype(np.float32)
-    views = FeatureViews(vectors, AugmentConfig(copies=2), CPU)
+    views = FeatureViews(vectors, AugmentConfig(cached_views=2), CPU)
     method_class = get_method(name)
     cfg = method_class.Config(name=name).for_data(3)
 
@@ -105,10 +105,10 @@ def settings(method: str = "sage", **groups: Any) -> RunConfig:
     tree: dict[str, Any] = {
         "method": {"name": method},
         "net": FROZEN,
-        "augment": {"copies": 1, "pad": 2},
+        "augment": {"cached_views": 1, "pad": 2},
         "batch": {"labelled": 4, "unlabelled": 6, "evaluation": 5},
-        "train": {"steps": 4, "epochs": 2, "checkpoint_every": 2},
-        "optim": {"ema": 0.5},
+        "train": {"steps": 4, "evaluations": 2, "checkpoint_every": 2},
+        "optim": {"ema_decay": 0.5},
         "data": {"name": "folder"},
     }
     return fit_to_data(build_config({**tree, **groups}), photos())
@@ -217,7 +217,7 @@ def test_reference_and_minutes_use_the_vectors_that_are_there(
 
     monkeypatch.setattr("unissl.features.extract._extract", forbidden)
     for minutes, most in ((0.001, 50), (1000.0, ENOUGH_ON_VECTORS)):
-        config = settings("labels-only", train={"minutes": minutes, "epochs": 1})
+        config = settings("labels-only", train={"minutes": minutes, "evaluations": 1})
         state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
         settled = settle_steps(config, state, batches, dataset)
         assert settled.train.steps is not None and 1 <= settled.train.steps <= most
@@ -231,7 +231,7 @@ def test_only_networks_with_weights_can_be_frozen() -> None:
     with pytest.raises(
         UserError, match=r"^Setting 'net': there are no pretrained weights .*'small'.*efficientnet-lite0"
     ):
-        build_config({"net": {"name": "small", "frozen": True}})
+        build_config({"net": {"name": "small", "freeze_backbone": True}})
 
 
 @pytest.mark.parametrize("key, value", [("dropout", 1.0), ("dropout", -0.1), ("copies", -1)])
@@ -242,7 +242,7 @@ def test_settings_of_vectors_out_of_range(key: str, value: float) -> None:
 
 def test_a_method_that_reads_inner_maps_is_refused_before_anything_is_made() -> None:
     config = settings("meta-expert")
-    with pytest.raises(UserError, match="meta-expert needs inner maps of the network.*leave out net.frozen"):
+    with pytest.raises(UserError, match="meta-expert needs inner maps of the network.*leave out net.freeze_backbone"):
         assemble(config, photos(), split_of(config, photos()), CPU)
 
 
@@ -250,6 +250,6 @@ def test_a_method_that_asks_about_images_is_refused() -> None:
     class Asking(get_method("fixmatch")):  # type: ignore[misc]
         needs = frozenset({"images"})
 
-    with pytest.raises(UserError, match="fixmatch needs images.*leave out net.frozen"):
+    with pytest.raises(UserError, match="fixmatch needs images.*leave out net.freeze_backbone"):
         refuse_what_vectors_lack(settings("fixmatch"), Asking)
     refuse_what_vectors_lack(settings("fixmatch", net={"name": "small"}), Asking)

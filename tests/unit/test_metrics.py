@@ -47,6 +47,6 @@ def test_pseudo_label_quality() -> None:
         "true_positives": [1, 1, 0, 0],
         "false_positives": [0, 2, 0, 0],
         "truth": [2, 1, 1, 0],
-        "outside": 0,
+        "ood": 0,
     }
     assert pseudo_label_quality(np.full(4, -1), predicted, 4) == {"truth_known": False, "predicted": [1, 3, 0, 0]}

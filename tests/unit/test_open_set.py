@@ -12,18 +12,18 @@ from unissl.evaluation.metrics import judge, outlier_auroc
 from unissl.evaluation.predictions import Predictions
 from unissl.splits import SplitConfig
 from unissl.splits.open_set import add_unknowns, declare_unknown, load_data
-from unissl.types import OUTSIDE
+from unissl.types import OOD
 
 
 def test_unknown_classes_leave_the_classes_and_keep_their_images() -> None:
     closed = load_data(DataConfig(name="digits"), SplitConfig())
-    opened = load_data(DataConfig(name="digits"), SplitConfig(unknown_classes=("2", "9")))
+    opened = load_data(DataConfig(name="digits"), SplitConfig(ood_classes=("2", "9")))
     assert opened.train.class_names == ("0", "1", "3", "4", "5", "6", "7", "8")
     for before, after in ((closed.train, opened.train), (closed.test, opened.test)):
         assert before is not None and after is not None
         assert np.array_equal(before.images, after.images)
         for old, new in zip(before.labels, after.labels, strict=True):
-            expected = OUTSIDE if old in (2, 9) else after.class_names.index(str(old))
+            expected = OOD if old in (2, 9) else after.class_names.index(str(old))
             assert new == expected
 
 
@@ -46,9 +46,9 @@ def test_a_second_data_set_is_brought_to_shape(channels: int, other: int) -> Non
     ours = from_arrays(made(4, 10, channels), labels, test=(made(2, 10, channels), test))
     theirs = from_arrays(made(3, 16, other), [0, 1, 1], test=(made(2, 16, other), test))
     both = add_unknowns(ours, theirs)
-    assert both.train.labels.tolist() == [0, 1, 0, 1, OUTSIDE, OUTSIDE, OUTSIDE]
+    assert both.train.labels.tolist() == [0, 1, 0, 1, OOD, OOD, OOD]
     assert both.train.images.shape == (7, 10, 10, channels)
-    assert both.test is not None and both.test.labels.tolist() == [0, 1, OUTSIDE, OUTSIDE]
+    assert both.test is not None and both.test.labels.tolist() == [0, 1, OOD, OOD]
     assert np.array_equal(both.train.images[:4], ours.train.images)
     means = both.train.images[4:].mean((1, 2)).mean(1), theirs.train.images.mean((1, 2))
     weights = [0.299, 0.587, 0.114] if (channels, other) == (1, 3) else [1 / other] * other
@@ -63,11 +63,11 @@ def test_of_a_second_data_set_the_first_classes_can_be_taken() -> None:
     assert both.train.images[2:, 0, 0, 0].tolist() == [0, 1, 4, 5]
     assert both.test is not None and both.test.images[2:, 0, 0, 0].tolist() == [0, 1]
     with pytest.raises(ValueError, match="give unknown_data too"):
-        SplitConfig(unknown_data_classes=2)
+        SplitConfig(ood_data_classes=2)
 
 
 def test_auroc_counts_pairs() -> None:
-    truth = np.array([0, 1, OUTSIDE, OUTSIDE, 2])
+    truth = np.array([0, 1, OOD, OOD, 2])
     outlier = np.array([0.1, 0.5, 0.5, 0.9, 0.6], dtype=np.float32)
     pairs = [
         1.0 if outlier[i] > outlier[j] else 0.5 if outlier[i] == outlier[j] else 0.0 for i in (2, 3) for j in (0, 1, 4)
@@ -77,14 +77,14 @@ def test_auroc_counts_pairs() -> None:
 
 def test_accuracy_is_that_on_known_classes() -> None:
     probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=np.float32)
-    found = judge(np.array([0, 0, OUTSIDE]), Predictions(probs), 2)
-    assert found["accuracy"] == 0.5 and found["unknowns"] == 1
+    found = judge(np.array([0, 0, OOD]), Predictions(probs), 2)
+    assert found["accuracy"] == 0.5 and found["ood_test_images"] == 1
     assert found["auroc"] == 1.0  # without a detector: one minus the largest probability
-    assert judge(np.array([0, 0, OUTSIDE]), Predictions(probs, np.array([3.0, 2.0, 1.0])), 2)["auroc"] == 0.0
+    assert judge(np.array([0, 0, OOD]), Predictions(probs, np.array([3.0, 2.0, 1.0])), 2)["auroc"] == 0.0
     assert "auroc" not in judge(np.array([0, 0, 1]), Predictions(probs), 2)
 
 
 def test_a_class_for_an_unknown_is_wrong() -> None:
-    found = pseudo_label_quality(np.array([0, OUTSIDE, 1]), np.array([0, 0, 1]), 2)
+    found = pseudo_label_quality(np.array([0, OOD, 1]), np.array([0, 0, 1]), 2)
     assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["false_positives"] == [1, 0] and found["outside"] == 1 and found["truth"] == [1, 1]
+    assert found["false_positives"] == [1, 0] and found["ood"] == 1 and found["truth"] == [1, 1]

@@ -62,10 +62,10 @@ def settings(**net: Any) -> RunConfig:
     return build_config(
         {
             "net": {"bn_momentum": 0.1, **net},
-            "augment": {"copies": 1, "pad": 2},
+            "augment": {"cached_views": 1, "pad": 2},
             "batch": {"labelled": 4, "unlabelled": 4, "evaluation": 7},
-            "train": {"steps": 4, "epochs": 2, "checkpoint_every": 2},
-            "optim": {"ema": 0.5},
+            "train": {"steps": 4, "evaluations": 2, "checkpoint_every": 2},
+            "optim": {"ema_decay": 0.5},
             "data": {"name": "folder"},
         }
     )
@@ -124,7 +124,7 @@ def test_images_that_the_network_cannot_read_leave_nothing(dataset: Dataset, her
         "    return net\n"
     )
     for how in ("frozen", "pretrained"):
-        with pytest.raises(UserError, match="cannot read images of 32 x 32 pixels.*set data.size to 16"):
+        with pytest.raises(UserError, match="cannot read images of 32 x 32 pixels.*set data.image_size to 16"):
             run(settings(name="fussy_net_of_a_user:make", **{how: True}), here / "run", quiet=True)
     assert not (here / "run").exists()
 

@@ -61,7 +61,7 @@ class FeatureViews:
         check_view_name(view)
         strong = view.startswith("strong")
         labelled = stream == "labelled" and view != "none"
-        dropout = self.config.dropout if strong else self.config.label_dropout * labelled
+        dropout = self.config.feature_dropout if strong else self.config.labelled_feature_dropout * labelled
         if not strong and not dropout:
             return self._vectors(rows, np.zeros_like(rows))
         first, end = (0, len(rows)) if positions is None else (positions.start or 0, positions.stop)

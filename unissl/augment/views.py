@@ -38,18 +38,18 @@ class AugmentConfig(Settings):
     crop: int | None = Field(default=None, ge=4)
     """Side of the square that views show of the images, at a random place or, without augmentation, in the centre.
     Left out: the images' own size, so that only the border gives room for chance."""
-    operations: int = Field(default=3, ge=0)
+    randaugment_n: int = Field(default=3, ge=0)
     """RandAugment operations per strong view."""
-    geometry: float = Field(default=1.0, gt=0.0, le=1.0)
+    geometry_scale: float = Field(default=1.0, gt=0.0, le=1.0)
     """Multiplies the ranges of shear, translate and rotate; less than 1 where a strong warp changes the class."""
-    cutout: float = Field(default=0.5, ge=0.0, le=1.0)
+    cutout_max: float = Field(default=0.5, ge=0.0, le=1.0)
     """Largest side of the grey square in strong views, as a share of the width; 0 is off."""
-    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
+    feature_dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """For vectors: share of the entries that a strong view lacks."""
-    label_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    labelled_feature_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """For vectors: share of the entries that the weak view of a labelled image lacks. There are few of these, and
     without it a network soon knows them by heart."""
-    copies: int = Field(default=3, ge=0)
+    cached_views: int = Field(default=3, ge=0)
     """For vectors of a frozen network: strongly augmented copies of each image that are stored beside it."""
 
 
@@ -74,8 +74,8 @@ def _weak(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
 def _strong(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
     """A crop and flip of its own, RandAugment, then cutout."""
     shown = _random_window(images, draws, config)
-    choice, magnitudes = choose(draws[:, CROP_DRAWS:-CUTOUT_DRAWS], config.geometry)
-    filled = rectangles(draws[:, -CUTOUT_DRAWS:], config.cutout, shown.rows.shape[1], shown.columns.shape[1])
+    choice, magnitudes = choose(draws[:, CROP_DRAWS:-CUTOUT_DRAWS], config.geometry_scale)
+    filled = rectangles(draws[:, -CUTOUT_DRAWS:], config.cutout_max, shown.rows.shape[1], shown.columns.shape[1])
     if _compiled(images):
         return on_cpu.strong(images, shown, choice, magnitudes, filled)
     return cutout(randaugment(_crop(images, shown), choice, magnitudes), filled)
@@ -129,7 +129,7 @@ VIEWS = {
     "none": View(lambda config: 0, _none),
     "flip": View(lambda config: 1, _flip),
     "weak": View(lambda config: CROP_DRAWS, _weak),
-    "strong": View(lambda config: CROP_DRAWS + 2 * config.operations + CUTOUT_DRAWS, _strong),
+    "strong": View(lambda config: CROP_DRAWS + 2 * config.randaugment_n + CUTOUT_DRAWS, _strong),
 }
 
 

@@ -13,7 +13,7 @@ from unissl.config import Tree, merge
 from unissl.errors import UserError, did_you_mean
 from unissl.nets.pretrained import WEIGHTS
 
-CALIMATCH_OPTIM: Tree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema": 0.0}
+CALIMATCH_OPTIM: Tree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema_decay": 0.0}
 """CaliMatch was published with an optimiser of its own: Adam, a late step, no averaged parameters."""
 
 
@@ -24,7 +24,7 @@ def paper(method: str) -> Tree:
     days on two cores. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at the
     test set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
     """
-    budget = {"train": {"steps": 2**18, "epochs": 256, "log_every": 256, "checkpoint_every": 1024}}
+    budget = {"train": {"steps": 2**18, "evaluations": 256, "log_every": 256, "checkpoint_every": 1024}}
     own: dict[str, Tree] = {
         "cgmatch": {"method": {"scan_every": 1}},
         "ssb": {"batch": {"unlabelled": 128}},
@@ -54,8 +54,8 @@ def short(method: str) -> Tree:
     common: Tree = {
         "net": {"name": "wrn-10-1", "bn_momentum": 0.1},
         "batch": {"labelled": 10, "unlabelled": 70},
-        "optim": {"ema": 0.99},
-        "train": {"steps": 1000, "epochs": 10},
+        "optim": {"ema_decay": 0.99},
+        "train": {"steps": 1000, "evaluations": 10},
     }
     return merge(common, own.get(method, {}))
 
@@ -69,11 +69,11 @@ def photos(method: str) -> Tree:
     return merge(
         short(method),
         {
-            "net": {"name": "efficientnet-lite0", "frozen": True},
-            "augment": {"label_dropout": 0.5, "copies": 2},
+            "net": {"name": "efficientnet-lite0", "freeze_backbone": True},
+            "augment": {"labelled_feature_dropout": 0.5, "cached_views": 2},
             "batch": {"labelled": 64, "unlabelled": 448},
-            "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema": 0.99},
-            "train": {"steps": 450, "epochs": 10},
+            "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema_decay": 0.99},
+            "train": {"steps": 450, "evaluations": 10},
             "distil": {"epochs": 4.0},
         },
     )
@@ -89,10 +89,10 @@ def digits(method: str) -> Tree:
     return merge(
         short(method),
         {
-            "data": {"name": "digits", "size": 16, "holdout": 500},
-            "split": {"profile": "arbitrary", "max_count": 110, "gamma": 10.0},
-            "augment": {"pad": 2, "geometry": 0.5},
-            "train": {"steps": 1000, "epochs": 20},
+            "data": {"name": "digits", "image_size": 16, "test_holdout": 500},
+            "split": {"pool_distribution": "arbitrary", "max_count": 110, "gamma": 10.0},
+            "augment": {"pad": 2, "geometry_scale": 0.5},
+            "train": {"steps": 1000, "evaluations": 20},
         },
     )
 
@@ -109,7 +109,7 @@ def with_recipe(said: Mapping[str, Any], name: str | None = None) -> Tree:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
     base = RECIPES[name](str(_group(said, "method").get("name", "sage")))
     net = merge(_group(base, "net"), _group(said, "net"))
-    if "distil" in base and not (net.get("frozen") and net.get("name") in WEIGHTS):
+    if "distil" in base and not (net.get("freeze_backbone") and net.get("name") in WEIGHTS):
         del base["distil"]  # the last stages of a network from elsewhere are not known here
     budget = _group(said, "train")
     if "minutes" in budget and "steps" not in budget:

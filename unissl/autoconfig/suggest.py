@@ -75,14 +75,14 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
     method = get_method(chosen)
     net = _group(said, "net")
     name = str(net.get("name", BACKBONE))
-    wanted = bool(net.get("frozen")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
+    wanted = bool(net.get("freeze_backbone")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
     if method.takes_vectors() and wanted:
         distil = _group(said, "distil")
         asked = distil.get("epochs") != 0
         further = asked and method.predicts_plainly() and method.learns_from_pool(method.Config(name=chosen))
-        pictured = further and distil.get("pictures") is not False and seen.labels < seen.images <= MOST_MAPS
+        pictured = further and distil.get("multi_crop") is not False and seen.labels < seen.images <= MOST_MAPS
         passes = COPIES + (FURTHER_PASSES if pictured else 0)
-        per_image = None if "size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
+        per_image = None if "image_size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
         advice = for_photos(seen, minutes, per_image, name, further=further, epochs_said="epochs" in distil)
     else:
         advice = from_scratch(seen, said, method.takes_vectors())
@@ -127,7 +127,7 @@ def for_photos(
     if per_image is not None:
         gains = TINY_SIZE if minutes is None else TINY
         size = _size(seen, 60 * feature_minutes(budget), per_image, gains)
-        settings["data"] = {"size": size}
+        settings["data"] = {"image_size": size}
         reasons.append(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
@@ -146,7 +146,7 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
     """A small network on small images, for as long as the user gives."""
     budget = _group(said, "train")
     minutes = float(budget.get("minutes", SCRATCH_MINUTES))
-    settings: Tree = {"data": {"size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
+    settings: Tree = {"data": {"image_size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
     if "name" in _group(said, "net"):
         why = "as said"
     elif not takes_vectors:
@@ -156,10 +156,10 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
     net = _group(said, "net").get("name") or ("wrn-16-2" if minutes >= 60 else "wrn-10-1")
     settings["net"] = {"name": net}
     if not seen.colour:
-        settings["augment"]["geometry"] = 0.5
+        settings["augment"]["geometry_scale"] = 0.5
     if "steps" not in budget and "minutes" not in budget:
         settings["train"] = {"minutes": minutes}
-    size = _group(said, "data").get("size") or settings["data"]["size"]
+    size = _group(said, "data").get("image_size") or settings["data"]["image_size"]
     length = f"{budget['steps']} steps" if "steps" in budget else f"{minutes:g} minutes"
     return Advice("short", settings, (f"chose {net} at {size} px, {length}, {_cores()}: {why}",))
 

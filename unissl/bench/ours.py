@@ -102,7 +102,7 @@ class OurStep:
 def middle(config: RunConfig) -> int:
     """The first step of the epoch in the middle."""
     assert config.train.steps is not None
-    return config.train.steps // config.train.epochs * (config.train.epochs // 2)
+    return config.train.steps // config.train.evaluations * (config.train.evaluations // 2)
 
 
 def pause_after_steps(state: TrainState, turn: Callable[..., None]) -> None:

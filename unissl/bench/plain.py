@@ -52,12 +52,12 @@ class PlainSettings:
         if not isinstance(sage, SAGEConfig) or total is None:
             raise ValueError("the plain way is written for SAGE and a number of steps")
         sage = sage.for_data(classes)
-        assert sage.steps is not None and sage.sim_temperature is not None and sage.graph_temperature is not None
+        assert sage.walk_steps is not None and sage.sim_temperature is not None and sage.graph_temperature is not None
         return cls(
             classes=classes,
             total=total,
             ridge=sage.ridge,
-            steps=sage.steps,
+            steps=sage.walk_steps,
             bias=sage.self_bias,
             t_sim=sage.sim_temperature,
             t_graph=sage.graph_temperature,
@@ -68,7 +68,7 @@ class PlainSettings:
             lr=optim.lr,
             momentum=optim.momentum,
             weight_decay=optim.weight_decay,
-            ema=optim.ema,
+            ema=optim.ema_decay,
         )
 
 

@@ -65,6 +65,6 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, PermissionError):
         message = f"{error.filename} may not be read by this user; change its permissions or choose another."
     if isinstance(error, MemoryError):
-        message = "There is not enough memory; close other programs, or use fewer or smaller images (data.size)."
+        message = "There is not enough memory; close other programs, or use fewer or smaller images (data.image_size)."
     print(f"error: {message}", file=sys.stderr)
     return 2 if isinstance(error, CycloptsError) else 1

@@ -43,7 +43,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     if images is None:
         raise UserError("The run has no test images; name some with --test.")
     scores = judge(images.labels, model.predict(images.images), len(model.class_names))
-    unknowns = scores.get("unknowns", 0)
+    unknowns = scores.get("ood_test_images", 0)
     print(f"{len(images) - unknowns} images: accuracy {scores['accuracy']:.4f}, ", end="")
     print(f"balanced {scores['balanced_accuracy']:.4f}")
     if unknowns:

@@ -33,14 +33,14 @@ class DataOptions:
     "Set this many labelled images aside for testing."
     labels_per_class: int | None = None
     "Labelled images per class."
-    profile: str | None = None
-    "Class mix of the pool: uniform, long-tailed, arbitrary, natural (all that is not labelled) or given."
+    pool_distribution: str | None = None
+    "Class distribution of a simulated unlabelled pool: uniform, long-tailed, arbitrary or natural."
     gamma: float | None = None
-    "Largest over smallest class of the pool."
+    "Imbalance ratio of the unlabelled pool (largest / smallest class)."
     max_count: int | None = None
     "Images of the largest class of the pool."
     seed: int | None = None
-    "Decides split, weights, order and views."
+    "Random seed for split, initialisation, batch order and augmentation."
 
     def tree(self) -> Tree:
         from unissl.data import names
@@ -53,10 +53,10 @@ class DataOptions:
         elif self.data is not None and self.data not in names() and (Path(self.data).exists() or "/" in self.data):
             name = "parquet" if Path(self.data).suffix == ".parquet" else "folder"
             data |= {"name": name, "root": self.data}
-        data["holdout"] = self.holdout
+        data["test_holdout"] = self.holdout
         split = {
             "labels_per_class": self.labels_per_class,
-            "profile": self.profile,
+            "pool_distribution": self.pool_distribution,
             "gamma": self.gamma,
             "max_count": self.max_count,
         }

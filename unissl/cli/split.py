@@ -17,7 +17,7 @@ def split(
 ) -> None:
     """Show how a data set is split into labelled images and pool, and write the split if asked to.
 
-    Example: unissl split --data digits --profile long-tailed --gamma 10 --max-count 110 --seed 2 --out split.json
+    Example: unissl split --data digits --pool-distribution long-tailed --gamma 10 --max-count 110 --seed 2 --out split.json
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def split(
     from unissl.run.pipeline import split_of
     from unissl.splits import write_split
     from unissl.splits.open_set import load_data
-    from unissl.types import OUTSIDE, UNKNOWN
+    from unissl.types import OOD, UNLABELLED
 
     settings = build_config(with_recipe(said((data or DataOptions()).tree(), config, set_), recipe))
     if out is not None and out.exists():
@@ -53,9 +53,9 @@ def split(
     table = Table("class", "labelled", "pool", title=f"{dataset.name}, seed {settings.seed}")
     pool = np.bincount(truth[truth >= 0], minlength=len(names))
     for name, labelled, unlabelled in zip(names, made.labelled_counts, pool, strict=True):
-        table.add_row(name, str(labelled), str(unlabelled) if (truth != UNKNOWN).all() else "?")
-    if (truth == OUTSIDE).any():
-        table.add_row("none of these", "0", str((truth == OUTSIDE).sum()))
+        table.add_row(name, str(labelled), str(unlabelled) if (truth != UNLABELLED).all() else "?")
+    if (truth == OOD).any():
+        table.add_row("none of these", "0", str((truth == OOD).sum()))
     table.add_row("all", str(len(made.labelled)), str(len(made.unlabelled)), end_section=True)
     Console().print(table)
     if out is not None:

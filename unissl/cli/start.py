@@ -18,7 +18,7 @@ def start_or_resume(
     from unissl.distributed.agreement import from_first
     from unissl.errors import UserError
     from unissl.run.config import build_config, stored_config
-    from unissl.run.pipeline import REFERENCE
+    from unissl.run.pipeline import BASELINE
     from unissl.run.pipeline import resume as resume_run
     from unissl.run.pipeline import run as start_run
     from unissl.run_folder import RunFolder
@@ -30,7 +30,7 @@ def start_or_resume(
         if resume != "auto":
             if recipe is not None:
                 raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
-            alone = from_first(lambda: folder.finished and not (folder.path / REFERENCE).is_dir())
+            alone = from_first(lambda: folder.finished and not (folder.path / BASELINE).is_dir())
             return resume_run(out, tree, quiet=quiet), reference and not alone
         if from_first(lambda: folder.holds_run):
             said = tree if recipe is None else with_recipe(tree, recipe)

@@ -58,7 +58,7 @@ def train(
     threads
         CPU threads.
     set_
-        Any other setting as key=value, e.g. --set method.steps=3; may be repeated.
+        Any other setting as key=value, e.g. --set method.walk_steps=3; may be repeated.
     resume
         Continue the run in --out, bit for bit; with auto, start it where there is none yet, so that torchrun or a
         scheduler may repeat the command.
@@ -112,10 +112,10 @@ def train_reference(finished: Run, quiet: bool) -> Run:
     from unissl.config import to_tree
     from unissl.distributed.agreement import from_first
     from unissl.run.config import reference_config
-    from unissl.run.pipeline import REFERENCE, resume, run
+    from unissl.run.pipeline import BASELINE, resume, run
     from unissl.run_folder import RunFolder
 
-    folder = RunFolder(finished.folder.path / REFERENCE)
+    folder = RunFolder(finished.folder.path / BASELINE)
     if from_first(lambda: folder.holds_run):
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
     return run(reference_config(finished.config), folder.path, quiet=quiet)
@@ -136,11 +136,11 @@ def show(finished: Run) -> None:
         )
         if "auroc" in summary:
             console.print(
-                f"{summary['unknowns']} test images are of none of the classes; the outlier score finds them with "
+                f"{summary['ood_test_images']} test images are of none of the classes; the outlier score finds them with "
                 f"AUROC {summary['auroc']:.4f}"
             )
-    elif "estimate" in summary:
-        found = summary["estimate"]
+    elif "cross_validation" in summary:
+        found = summary["cross_validation"]
         console.print(
             f"{summary['method']}: accuracy {found['accuracy']:.3f} ({found['low']:.3f} to {found['high']:.3f}), "
             f"estimated by leaving out each of {found['labels']} labels once; test images (--test) would tell more"
@@ -149,7 +149,7 @@ def show(finished: Run) -> None:
         console.print(f"{summary['method']}: trained; without test images (--test or --holdout) there is no accuracy")
     if summary["skipped"]:
         console.print(f"{len(summary['skipped'])} files or folders were left out; summary.json says which and why")
-    if clashes := count_contradicted(summary.get("remarks", [])):
+    if clashes := count_contradicted(summary.get("image_issues", [])):
         who = counted(clashes, "image with several labels was", "images with several labels were")
         console.print(f"{who} used without one; summary.json lists them")
     copies = [{copy["part"] for copy in group["copies"]} for group in summary.get("duplicates", [])]
@@ -170,7 +170,7 @@ def show_gain(finished: Run, reference: Run) -> None:
 def _headline(summary: Mapping[str, Any]) -> float | None:
     if "accuracy" in summary:
         return float(summary["accuracy"]["last"])
-    return float(summary["estimate"]["accuracy"]) if "estimate" in summary else None
+    return float(summary["cross_validation"]["accuracy"]) if "cross_validation" in summary else None
 
 
 def show_report(finished: Run) -> None:

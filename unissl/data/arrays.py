@@ -12,7 +12,7 @@ from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_cl
 from unissl.data.images.channel_stats import channel_moments
 from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError
-from unissl.types import UNKNOWN, ImageTable
+from unissl.types import UNLABELLED, ImageTable
 
 DIGITS_HOLDOUT = 500
 
@@ -25,9 +25,9 @@ def load_digits(config: DataConfig) -> Dataset:
         raise UserError("The digits come with scikit-learn; install it with: pip install scikit-learn.") from None
     ink, labels = load_sklearn_digits(return_X_y=True)  # ink is 0..16, (1797, 64)
     images = np.rint(ink.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    images, labels = scale_arrays(images, config.size), labels.astype(np.int64)
+    images, labels = scale_arrays(images, config.image_size), labels.astype(np.int64)
     class_names = tuple(str(digit) for digit in range(10))
-    test_rows = choose_holdout(labels, config.holdout or DIGITS_HOLDOUT)
+    test_rows = choose_holdout(labels, config.test_holdout or DIGITS_HOLDOUT)
     train_rows = np.setdiff1d(np.arange(len(labels)), test_rows)
     train = ImageTable(images[train_rows], labels[train_rows], class_names)
     test = ImageTable(images[test_rows], labels[test_rows], class_names)
@@ -72,7 +72,7 @@ def _table(
 ) -> ImageTable:
     if len(images) != len(labels):
         raise UserError(f"There are {len(images)} {what} but {len(labels)} labels; give one per image (-1: unknown).")
-    if labels.min() < UNKNOWN or labels.max() >= len(class_names):
+    if labels.min() < UNLABELLED or labels.max() >= len(class_names):
         raise UserError(
             f"Labels of {what} run from {labels.min()} to {labels.max()}; use 0 to {len(class_names) - 1},"
             " and -1 for unknown."

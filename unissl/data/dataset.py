@@ -32,11 +32,11 @@ class DataConfig(Settings):
     """For "folder": a CSV file with the columns file and label; all other images are unlabelled."""
     test: str | None = None
     """Test images: for "folder" a folder with one subfolder per class, for "parquet" a parquet file or folder."""
-    size: int | None = Field(default=None, ge=4, le=1024)
+    image_size: int | None = Field(default=None, ge=4, le=1024)
     """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
-    groups: str | None = None
+    class_map: str | None = None
     """For "imagenet127": a text file with a class (a wnid such as n01440764) and its group on each line."""
-    holdout: int | None = Field(default=None, ge=1)
+    test_holdout: int | None = Field(default=None, ge=1)
     """Number of labelled images set aside for testing where the source has no test part. Left out: 500 for digits."""
     test_limit: int | None = Field(default=None, ge=1)
     """Test on this many of the test images, always the same ones, where looking at all of them would take too long."""
@@ -64,7 +64,7 @@ def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
     labelled = np.flatnonzero(labels >= 0)
     if count >= len(labelled):
         raise UserError(
-            f"data.holdout = {count} leaves nothing to learn from: there are {len(labelled)} labelled images;"
+            f"data.test_holdout = {count} leaves nothing to learn from: there are {len(labelled)} labelled images;"
             " choose a smaller number."
         )
     return np.sort(np.random.RandomState(0).permutation(labelled)[:count])

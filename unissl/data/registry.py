@@ -46,16 +46,16 @@ class _Source:
 
 
 _SOURCES = {
-    "digits": _Source(load_digits, frozenset({"holdout"})),
+    "digits": _Source(load_digits, frozenset({"test_holdout"})),
     "fashion-mnist": _Source(load_fashion_mnist, frozenset({"root"})),
     "cifar10": _Source(partial(load_cifar, release=CIFAR10), frozenset({"root"})),
     "cifar100": _Source(partial(load_cifar, release=CIFAR100), frozenset({"root"})),
     "svhn": _Source(load_svhn, frozenset({"root"})),
     "stl10": _Source(load_stl10, frozenset({"root"})),
     "food101": _Source(load_food101, frozenset({"root"})),
-    "imagenet127": _Source(load_imagenet127, frozenset({"root", "groups"})),
-    "folder": _Source(load_folder, frozenset({"root", "labels", "test", "holdout"})),
-    "parquet": _Source(load_parquet, frozenset({"root", "test", "holdout"})),
+    "imagenet127": _Source(load_imagenet127, frozenset({"root", "class_map"})),
+    "folder": _Source(load_folder, frozenset({"root", "labels", "test", "test_holdout"})),
+    "parquet": _Source(load_parquet, frozenset({"root", "test", "test_holdout"})),
 }
 
 
@@ -64,7 +64,7 @@ def load(config: DataConfig) -> Dataset:
     if config.name not in _SOURCES:
         raise UserError(f"Unknown data set {config.name!r}.{did_you_mean(config.name, list(_SOURCES))}")
     source = _SOURCES[config.name]
-    for key in ("root", "labels", "test", "holdout", "groups"):
+    for key in ("root", "labels", "test", "test_holdout", "class_map"):
         if getattr(config, key) is not None and key not in source.uses:
             raise UserError(f"The setting data.{key} has no meaning for {config.name!r}; leave it out.")
     return limit_test(source.load(config), config.test_limit)

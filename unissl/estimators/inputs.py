@@ -89,7 +89,9 @@ class FrozenInputs(ImageInputs):
         return Scaling(torch.from_numpy(self.centre), torch.from_numpy(self.spread))
 
     def training(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        vectors = backbone_vectors(at_size(images, self.size), self.name, config.augment, config.augment.copies, device)
+        vectors = backbone_vectors(
+            at_size(images, self.size), self.name, config.augment, config.augment.cached_views, device
+        )
         return FeatureViews(vectors, config.augment, device, self.scaling.to(device))
 
     def prediction(self, images: Images, config: RunConfig, device: torch.device) -> Views:
@@ -158,9 +160,11 @@ def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -
     if rows.ndim == 2:
         return VectorInputs.of(rows)
     shape = rows.shape[1:]
-    if config.net.frozen:
-        size = config.data.size
-        vectors = backbone_vectors(at_size(rows, size), config.net.name, config.augment, config.augment.copies, device)
+    if config.net.freeze_backbone:
+        size = config.data.image_size
+        vectors = backbone_vectors(
+            at_size(rows, size), config.net.name, config.augment, config.augment.cached_views, device
+        )
         scaling = Scaling.of(vectors)
         moments = normalisation(shape[2])
         return FrozenInputs(shape, *moments, config.net.name, size, scaling.mean.numpy(), scaling.std.numpy())

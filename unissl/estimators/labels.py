@@ -14,7 +14,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from unissl.estimators.refusal import RefusedInput
-from unissl.types import UNKNOWN
+from unissl.types import UNLABELLED
 
 Values = npt.NDArray[Any]
 Codes = npt.NDArray[np.int64]
@@ -27,7 +27,7 @@ def read_labels(y: Any) -> tuple[Values, Codes]:
     check_classification_targets(known)
     classes, numbers = np.unique(known, return_inverse=True)
     _refuse_ambiguous(classes, marked=not given.all())
-    codes = np.full(len(values), UNKNOWN, dtype=np.int64)
+    codes = np.full(len(values), UNLABELLED, dtype=np.int64)
     codes[given] = numbers
     return classes, codes
 
@@ -46,7 +46,7 @@ def values_and_given(y: Any) -> tuple[Values, npt.NDArray[np.bool_]]:
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise RefusedInput("Input y contains NaN; give -1 to rows without a label.")
     assert_all_finite(values, input_name="y")
-    return values, np.asarray(values != UNKNOWN, dtype=np.bool_)
+    return values, np.asarray(values != UNLABELLED, dtype=np.bool_)
 
 
 def _objects(values: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
@@ -65,7 +65,7 @@ def _objects(values: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
     if numbers.dtype.kind not in "iufb" or numbers.ndim != 1:
         raise RefusedInput("Unknown label type in y; give numbers or text, with -1 or None for rows without a label.")
     assert_all_finite(numbers, input_name="y")
-    filled = np.full(len(values), UNKNOWN, dtype=np.result_type(numbers.dtype, np.int8))
+    filled = np.full(len(values), UNLABELLED, dtype=np.result_type(numbers.dtype, np.int8))
     filled[given] = numbers
     return filled, given
 
@@ -73,7 +73,7 @@ def _objects(values: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
 def _is_missing(value: object) -> bool:
     if value is None:
         return True
-    return isinstance(value, int | float | np.number) and bool(value == UNKNOWN or value != value)
+    return isinstance(value, int | float | np.number) and bool(value == UNLABELLED or value != value)
 
 
 def _refuse_unclear_text(values: Values) -> None:

@@ -45,7 +45,7 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     said: Tree = {
         "seed": int(seed),
         "method": {"name": estimator.method},
-        "split": {"profile": "given"},
+        "split": {"kind": "given"},
         "train": {"checkpoint_every": NO_CHECKPOINT} | {key: n for key, n in budget.items() if n is not None},
         "machine": {"device": estimator.device},
     }
@@ -54,11 +54,11 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     own_net = estimator.net is not None or "net" in settings
     recipe, suited = _for_data(rows.shape, frozen=not own_net and get_method(estimator.method).takes_vectors())
     config = build_config(with_recipe(merge(suited, said, settings), recipe))
-    _refuse_method(config.method.name, vectors=rows.ndim == 2 or config.net.frozen)
+    _refuse_method(config.method.name, vectors=rows.ndim == 2 or config.net.freeze_backbone)
     optim = config.optim
-    if config.train.steps is not None and "ema" not in settings.get("optim", {}):
-        ema = min(optim.ema, max(0.0, 1 - MEMORY / config.train.steps))
-        optim = optim.model_copy(update={"ema": ema})
+    if config.train.steps is not None and "ema_decay" not in settings.get("optim", {}):
+        ema = min(optim.ema_decay, max(0.0, 1 - MEMORY / config.train.steps))
+        optim = optim.model_copy(update={"ema_decay": ema})
     return config.model_copy(update={"method": config.method.for_data(num_classes), "optim": optim})
 
 
@@ -70,11 +70,11 @@ def _for_data(shape: tuple[int, ...], *, frozen: bool) -> tuple[str, Tree]:
         return "short", {}
     _, height, width, channels = shape
     side = min(height, width)
-    views = {"flip": channels == 3, "geometry": 0.5}
+    views = {"flip": channels == 3, "geometry_scale": 0.5}
     if frozen and side >= PHOTO_SIDE and installed(BACKBONE):
         smallest, largest = FROZEN_SIZES
         size = min(max(side, smallest), largest)
-        return "photos", {"data": {"size": size}, "augment": views, "distil": {"epochs": 0.0}}
+        return "photos", {"data": {"image_size": size}, "augment": views, "distil": {"epochs": 0.0}}
     return "short", {"augment": {**views, "pad": min(4, max(1, side // 8))}}
 
 

@@ -15,7 +15,7 @@ from unissl.batches import Batches
 from unissl.evaluation.graph_diagnostics import Group, Walk, ask_pool, neighbours, order_of_pool, votes, walk_of
 from unissl.evaluation.metrics import accuracy
 from unissl.methods.base import Method
-from unissl.types import OUTSIDE, UNKNOWN, Outputs, Prediction
+from unissl.types import OOD, UNLABELLED, Outputs, Prediction
 
 Labels = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ def pseudo_label_quality(truth: Labels, predicted: Labels, num_classes: int) -> 
     given to an image of none of the classes is wrong; ``outside`` counts such images.
     """
     histogram = np.bincount(predicted, minlength=num_classes)
-    if (truth == UNKNOWN).any():
+    if (truth == UNLABELLED).any():
         return {"truth_known": False, "predicted": histogram.tolist()}
     right = np.bincount(predicted[truth == predicted], minlength=num_classes)
     return {
@@ -39,8 +39,8 @@ def pseudo_label_quality(truth: Labels, predicted: Labels, num_classes: int) -> 
         "predicted": histogram.tolist(),
         "true_positives": right.tolist(),
         "false_positives": (histogram - right).tolist(),
-        "truth": np.bincount(truth[truth != OUTSIDE], minlength=num_classes).tolist(),
-        "outside": int((truth == OUTSIDE).sum()),
+        "truth": np.bincount(truth[truth != OOD], minlength=num_classes).tolist(),
+        "ood": int((truth == OOD).sum()),
     }
 
 
@@ -54,14 +54,14 @@ def pool_record(
 ) -> dict[str, Any]:
     """Quality of pseudo-labels and of relations as they are at this step, by the live weights on weak views; empty
     where the truth is not known. ``rows`` are those of the pool and ``truth`` their classes."""
-    if not len(rows) or (truth == UNKNOWN).any():
+    if not len(rows) or (truth == UNLABELLED).any():
         return {}
     order = order_of_pool(len(rows))
     groups = ask_pool(answer, method, batches, rows[order], step)
     pseudo = torch.cat([group.pseudo for group in groups]).cpu().numpy()
     classes = method.info.num_classes
     quality = pseudo_label_quality(truth[order], pseudo, classes)
-    shown = ("accuracy", "predicted", "true_positives", "truth", "outside")
+    shown = ("accuracy", "predicted", "true_positives", "truth", "ood")
     return {
         **{name: quality[name] for name in shown},
         "f1": macro_f1(truth[order], pseudo),
@@ -71,7 +71,7 @@ def pool_record(
 
 def macro_f1(truth: Labels, predicted: Labels) -> float:
     """Mean over the classes that occur of the harmonic mean of precision and recall."""
-    present = np.unique(truth[truth != OUTSIDE])
+    present = np.unique(truth[truth != OOD])
     return float(f1_score(truth, predicted, labels=present, average="macro", zero_division=0.0))
 
 
@@ -87,7 +87,7 @@ def relation_quality(groups: Sequence[Group], truth: Labels, walk: Walk, num_cla
     """
     if any(len(group.pseudo) < 2 for group in groups):
         return {}
-    known = truth != OUTSIDE
+    known = truth != OOD
     pseudo = torch.cat([group.pseudo for group in groups]).cpu().numpy()
     said = votes(groups, walk, num_classes).cpu().numpy()
     right_before, right_after = (pseudo == truth)[known], (said == truth)[known]
@@ -110,7 +110,7 @@ def class_mass(groups: Sequence[Group], truth: Labels, walk: Walk, num_classes: 
     for group in groups:
         labels = truth[start : start + len(group.pseudo)]
         start += len(labels)
-        known = np.flatnonzero(labels != OUTSIDE)
+        known = np.flatnonzero(labels != OOD)
         weights = neighbours(group.nodes, walk).cpu().numpy()[np.ix_(known, known)]
         one_hot = np.eye(num_classes)[labels[known]]
         mass += one_hot.T @ weights @ one_hot

@@ -56,8 +56,8 @@ def walk_of(method: Method) -> Walk:
     """SAGE's own settings, or its defaults for another method."""
     cfg = method.cfg if isinstance(method, SAGE) else SAGEConfig()
     cfg = cfg.for_data(method.info.num_classes)
-    anchors = method.anchors if isinstance(method, SAGE) and cfg.anchors is not None else None
-    return Walk(cfg.ridge, int(cfg.steps or 1), float(cfg.graph_temperature or 1.0), cfg.self_bias, anchors)
+    anchors = method.anchors if isinstance(method, SAGE) and cfg.num_anchors is not None else None
+    return Walk(cfg.ridge, int(cfg.walk_steps or 1), float(cfg.graph_temperature or 1.0), cfg.self_bias, anchors)
 
 
 def nodes_of(method: Method, features: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from unissl.evaluation.predictions import Predictions
-from unissl.types import OUTSIDE
+from unissl.types import OOD
 
 Labels = npt.NDArray[np.int64]
 
@@ -35,17 +35,17 @@ def score(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
 
 def judge(truth: Labels, predictions: Predictions, num_classes: int) -> dict[str, Any]:
     """Scores on the images of known classes and, where there are others, how well the outlier score finds those."""
-    known = truth != OUTSIDE
+    known = truth != OOD
     scores = score(truth[known], predictions.classes[known], num_classes)
     if not known.all():
         scores["auroc"] = outlier_auroc(truth, predictions.outlier)
-        scores["unknowns"] = int((~known).sum())
+        scores["ood_test_images"] = int((~known).sum())
     return scores
 
 
 def outlier_auroc(truth: Labels, outlier: npt.NDArray[np.float32]) -> float:
     """Chance that an image of none of the classes has a higher outlier score than one of a class (ties count half)."""
-    return float(roc_auc_score(truth == OUTSIDE, outlier))
+    return float(roc_auc_score(truth == OOD, outlier))
 
 
 def three_ways(curve: list[float]) -> dict[str, float]:

@@ -40,7 +40,7 @@ LENGTH = 4.0
 """Length that every vector is scaled to, after each of its entries was standardised."""
 BATCH = 64
 """Images that pass the backbone at once. Fixed, since it may decide the last bits."""
-OF_TRAINING = {"copies", "dropout", "label_dropout"}
+OF_TRAINING = {"cached_views", "feature_dropout", "labelled_feature_dropout"}
 """Settings of the views that do not change what a copy looks like."""
 
 LAST_STAGES = ("stage6", "stage7", "map")

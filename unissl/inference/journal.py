@@ -119,8 +119,8 @@ class Draft:
 
 def are_records(block: Records, classes: int) -> bool:
     """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost block of a disk is not."""
-    states, known = block["state"], (block["class"] >= 0) & (block["class"] < classes) & (block["look"] < len(REASONS))
-    numbers = np.isfinite(block["confidence"]) & np.isfinite(block["margin"]) & np.isfinite(block["outlier"])
+    states, known = block["state"], (block["class"] >= 0) & (block["class"] < classes) & (block["review"] < len(REASONS))
+    numbers = np.isfinite(block["confidence"]) & np.isfinite(block["margin"]) & np.isfinite(block["outlier_score"])
     return bool(((states == NOT_READ) | ((states == READ) & known & numbers)).all())
 
 

@@ -17,7 +17,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Positive = Annotated[float, Field(gt=1e-6, le=1e6)]
 
 
-class Look(BaseModel):
+class ReviewThresholds(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     confidence: Finite = 0.5
@@ -42,10 +42,10 @@ class Manifest(BaseModel):
     mean: list[Finite]
     std: list[Positive]
     temperature: Positive = 1.0
-    look: Look = Look()
+    review_thresholds: ReviewThresholds = ReviewThresholds()
     frozen: bool = False
     distilled: bool = False
-    backbone: dict[str, Any] | None = None
+    backbone_config: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

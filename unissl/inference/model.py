@@ -103,14 +103,14 @@ def _rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     method_class = get_method(manifest["method"]["name"])
     config = check(method_class.Config, manifest["method"], where="method")
     if is_frozen(manifest):
-        front = Front.empty(manifest["net"], channels, manifest.get("backbone"))
+        front = Front.empty(manifest["net"], channels, manifest.get("backbone_config"))
         if manifest.get("distilled", False):
             return BehindFront(front, LinearNet(front.net.feat_dim, num_classes))
         net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
         shape: tuple[int, ...] = (front.net.feat_dim,)
     else:
         front = None
-        net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone"))
+        net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone_config"))
         shape = (channels, *(manifest.get("crop", manifest[name]) for name in ("height", "width")))
     if set(method_class.taps) - set(net.tap_dims):
         raise UserError(f"The network {manifest['net']} lacks inner maps that {config.name} reads; train again.")

@@ -69,7 +69,7 @@ def sidecar(out: Path) -> Path:
 
 def describe(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """All that somebody needs who has nothing but the ONNX file."""
-    kept = ("class_names", "height", "width", "channels", "temperature", "look", "net", "method", "config", "unissl")
+    kept = ("class_names", "height", "width", "channels", "temperature", "review_thresholds", "net", "method", "config", "unissl")
     height, width, channels = (manifest[name] for name in ("height", "width", "channels"))
     mode = "L" if channels == 1 else "RGB"
     return {
@@ -83,7 +83,7 @@ def describe(manifest: Mapping[str, Any]) -> dict[str, Any]:
         },
         "outputs": {
             "probabilities": {"type": "float32", "shape": ["batch", len(manifest["class_names"])]},
-            "outlier": {"type": "float32", "shape": ["batch"], "values": "the higher, the less like any class"},
+            "outlier_score": {"type": "float32", "shape": ["batch"], "values": "the higher, the less like any class"},
         },
         "preprocessing": preprocessing(height, width, mode),
     }
@@ -151,7 +151,7 @@ def onnx_graph(model: Model) -> Any:
             (example,),
             dynamo=True,
             input_names=["images"],
-            output_names=["probabilities", "outlier"],
+            output_names=["probabilities", "outlier_score"],
             verbose=False,
         )
     assert made is not None
@@ -181,7 +181,7 @@ def disagreement(encoded: bytes, model: Model, images: Images) -> float:
     for start in range(0, len(images), model.batch):
         some = np.ascontiguousarray(images[start : start + model.batch])
         said = model.predict(some)
-        probs, outlier = session.run(["probabilities", "outlier"], {"images": some})
+        probs, outlier = session.run(["probabilities", "outlier_score"], {"images": some})
         gaps = np.abs(probs - said.probs).max(), np.abs(outlier - said.outlier).max()
         largest = float(np.max([largest, *gaps]))  # keeps a NaN
     return largest

@@ -20,9 +20,9 @@ CHUNK = 256
 READ, NOT_READ = 1, 2
 """States of a record; 0 is none, so that an empty block of a disk is not taken for records."""
 RECORD = np.dtype(
-    [("state", "u1"), ("look", "u1"), ("class", "<i4"), ("confidence", "<f4"), ("margin", "<f4"), ("outlier", "<f4")]
+    [("state", "u1"), ("review", "u1"), ("class", "<i4"), ("confidence", "<f4"), ("margin", "<f4"), ("outlier_score", "<f4")]
 )
-"""What is known about one file; ``look`` is an index into :data:`unissl.inference.review.REASONS`."""
+"""What is known about one file; ``review`` is an index into :data:`unissl.inference.review.REASONS`."""
 
 Records = npt.NDArray[np.void]
 Decoded = tuple[npt.NDArray[np.uint8], list[int], dict[int, str]]
@@ -65,9 +65,9 @@ def _records(model: Model, decoded: Decoded, count: int) -> Records:
     if kept:
         said = model.predict(images)
         records["state"][kept] = READ
-        records["look"][kept] = model.doubt.reasons(said)
+        records["review"][kept] = model.doubt.reasons(said)
         records["class"][kept] = said.classes
         records["confidence"][kept] = said.confidence
         records["margin"][kept] = said.margin
-        records["outlier"][kept] = said.outlier
+        records["outlier_score"][kept] = said.outlier
     return records

@@ -21,8 +21,8 @@ SCHEMA = pa.schema(
         ("class", pa.string()),
         ("confidence", pa.float32()),
         ("margin", pa.float32()),
-        ("outlier", pa.float32()),
-        ("look", pa.string()),
+        ("outlier_score", pa.float32()),
+        ("review", pa.string()),
     ]
 )
 ROW_GROUP = 64
@@ -30,7 +30,7 @@ ROW_GROUP = 64
 
 
 def table_rows(files: Sequence[str], blocks: Iterable[Records], class_names: Sequence[str]) -> Iterator[list[Row]]:
-    """A row per file, block by block. ``look`` is why a person should look at it, None where nobody need."""
+    """A row per file, block by block. ``review`` is why a person should look at it, None where nobody need."""
     start = 0
     for records in blocks:
         names = files[start : start + len(records)]
@@ -41,15 +41,15 @@ def table_rows(files: Sequence[str], blocks: Iterable[Records], class_names: Seq
 def _row(name: str, record: Any, class_names: Sequence[str]) -> Row:
     if record["state"] != READ:
         return writable(name), None, None, None, None, "unreadable"
-    numbers = float(record["confidence"]), float(record["margin"]), float(record["outlier"])
-    return writable(name), class_names[record["class"]], *numbers, REASONS[record["look"]]
+    numbers = float(record["confidence"]), float(record["margin"]), float(record["outlier_score"])
+    return writable(name), class_names[record["class"]], *numbers, REASONS[record["review"]]
 
 
 def count_looks(blocks: Iterable[Records]) -> dict[str, int]:
     """How many files there are to look at, by reason."""
     counts = {reason: 0 for reason in REASONS if reason} | {"unreadable": 0}
     for records in blocks:
-        looks = records["look"][records["state"] == READ]
+        looks = records["review"][records["state"] == READ]
         counts["unreadable"] += len(records) - len(looks)
         for index, reason in enumerate(REASONS):
             if reason:

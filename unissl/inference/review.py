@@ -1,9 +1,9 @@
 """Which predictions a person should look at, and why in a word.
 
-- ``unsure``: the confidence is below a level that training fixed. The level is the tenth of the pool that the model was
+- ``low-confidence``: the confidence is below a level that training fixed. The level is the tenth of the pool that the model was
   least sure of, since new images are mostly like those; but never below 1/2, where an answer is more often wrong than
   right, nor above 0.95, where looking is a waste of time.
-- ``none-of-these``: the method's detector holds the image for one of none of the classes rather than of a class. Where
+- ``outlier``: the method's detector holds the image for one of none of the classes rather than of a class. Where
   the method has no detector, the outlier score is one minus the confidence, and it must be above 1/2 and above that of
   99 in 100 images of the pool: a model that is sure of nothing shall not call every image an outsider.
 - ``unreadable``: there is no image to look at with the model.
@@ -29,7 +29,7 @@ EVEN = 0.5
 NEVER = 1.0
 
 UNSURE, NONE_OF_THESE = 1, 2
-REASONS = (None, "unsure", "none-of-these")
+REASONS = (None, "low-confidence", "outlier")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Doubt:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Doubt:
-        return cls(**manifest.get("look", {}))
+        return cls(**manifest.get("review_thresholds", {}))
 
     def reasons(self, said: Predictions) -> npt.NDArray[np.uint8]:
         """For each image the index into ``REASONS``."""

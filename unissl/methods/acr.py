@@ -94,8 +94,8 @@ class ACR(Method):
 
         adjusted = lb_w.logits + self.adjustment(self.cfg.strength)
         terms = {
-            "sup": cross_entropy(self.standard(lb_w.feat), lb.truth).mean(),
-            "sup_balanced": cross_entropy(adjusted, lb.truth).mean(),
+            "sup": cross_entropy(self.standard(lb_w.feat), lb.targets).mean(),
+            "sup_balanced": cross_entropy(adjusted, lb.targets).mean(),
             "unsup": (keep * cross_entropy(self.standard(ulb_s.feat), pseudo)).mean(),
             "unsup_balanced": (keep_b * cross_entropy(ulb_s.logits, pseudo_b)).mean(),
         }

@@ -153,11 +153,11 @@ class CaliMatch(Method):
         lb_w, ulb_w, ulb_w2, ulb_s = (self.heads(part.feat) for part in parts)
 
         pseudo, keep = self.select(ulb_w)
-        classes, inlier = self.calibration_targets(lb_w, lb.truth)
+        classes, inlier = self.calibration_targets(lb_w, lb.targets)
         terms = {
-            "sup": cross_entropy(lb_w.logits, lb.truth).mean(),
+            "sup": cross_entropy(lb_w.logits, lb.targets).mean(),
             "cal": cross_entropy(lb_w.scaled, classes).mean(),
-            "ova": ova_loss(lb_w.ova, lb.truth),
+            "ova": ova_loss(lb_w.ova, lb.targets),
             "socr": ova_consistency(ulb_w.ova, ulb_w2.ova),
             "ova_cal": ova_loss(lb_w.scaled_ova, inlier),
             "fix": (keep * cross_entropy(ulb_s.logits, pseudo)).sum() / keep.sum().clamp(min=1),
@@ -191,7 +191,7 @@ class CaliMatch(Method):
         """Take the accuracy profiles of both heads anew, from the held-out images."""
         if ctx.step.fraction < self.cfg.warm_up:
             return
-        seen = [(batch.truth, said.features) for batch, said in ctx.scan("heldout", weights="live", view="none")]
+        seen = [(batch.targets, said.features) for batch, said in ctx.scan("heldout", weights="live", view="none")]
         truth, feats = (torch.cat(part) for part in zip(*seen, strict=True))
         said: Opinions = self.heads(feats)
         self.class_profile.copy_(bin_accuracies(said.scaled.softmax(-1), truth, self.cfg.bins))

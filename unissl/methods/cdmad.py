@@ -65,7 +65,7 @@ class CDMAD(Method):
         probs = (weak - bias if debias and bias is not None else weak).softmax(-1)
         confidence, pseudo = probs.max(-1)
         keep = (confidence >= self.cfg.threshold).to(probs.dtype)
-        sup = cross_entropy(lb_w.logits, lb.truth).mean()
+        sup = cross_entropy(lb_w.logits, lb.targets).mean()
         unsup = (keep * cross_entropy(ulb_s.logits, probs if self.cfg.soft else pseudo)).mean()
         return Losses({"sup": sup, "unsup": unsup}, {"unsup": self.cfg.unsup_weight}, {"selected": keep.mean()})
 

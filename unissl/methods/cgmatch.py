@@ -130,7 +130,7 @@ class CGMatch(Method):
         cfg, lb, ulb = self.cfg, batch["labelled"], batch["unlabelled"]
         start = self.warm_up_steps(step.total)
         if step.iteration < start:
-            sup = cross_entropy(net(lb.views["weak"]).logits, lb.truth).mean()
+            sup = cross_entropy(net(lb.views["weak"]).logits, lb.targets).mean()
             zero = torch.zeros_like(sup.detach())
             return Losses({"sup": sup, "unsup": zero, "ambiguous": zero}, logs={"selected": zero, "ambiguous": zero})
 
@@ -139,7 +139,7 @@ class CGMatch(Method):
         easy, ambiguous = self.sort_out(ulb.index, confidence, pseudo, first=step.iteration == start)
         forgiving = [forgiving_loss(view.logits, pseudo, cfg.exponent) for view in (ulb_w, ulb_s)]
         terms = {
-            "sup": cross_entropy(lb_w.logits, lb.truth).mean(),
+            "sup": cross_entropy(lb_w.logits, lb.targets).mean(),
             "unsup": (easy * cross_entropy(ulb_s.logits, pseudo)).mean(),
             "ambiguous": (ambiguous * (forgiving[0] + forgiving[1])).mean(),
         }

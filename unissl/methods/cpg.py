@@ -134,7 +134,7 @@ class CPG(Method):
     def targets(self, lb: StreamBatch) -> Tensor:
         """Smoothed given labels, which come first in the labelled set, and the soft ones of images that joined."""
         is_given = (lb.index < sum(self.info.labelled_counts))[:, None]
-        return torch.where(is_given, smooth(lb.truth, self.cfg.smoothing), lb.truth)
+        return torch.where(is_given, smooth(lb.targets, self.cfg.smoothing), lb.targets)
 
     def adjusted(self, logits: Tensor, target: Tensor) -> Tensor:
         """Mean cross-entropy with the log class shares of the current labelled set added to the logits."""
@@ -177,7 +177,7 @@ class CPG(Method):
             return
         if last >= 0:
             self.choose()
-        parts = [(out.features, batch.truth.argmax(-1)) for batch, out in ctx.scan("labelled", weights="live")]
+        parts = [(out.features, batch.targets.argmax(-1)) for batch, out in ctx.scan("labelled", weights="live")]
         self.radii.copy_(self.class_radii(*(torch.cat(part) for part in zip(*parts, strict=True))))
         self.updated.fill_(done)
 

@@ -43,6 +43,6 @@ class FixMatch(Method):
 
         confidence, pseudo = ulb_w.logits.detach().softmax(-1).max(-1)
         keep = (confidence >= self.cfg.threshold).to(confidence.dtype)
-        sup = cross_entropy(lb_w.logits, lb.truth).mean()  # Eq. (3)
+        sup = cross_entropy(lb_w.logits, lb.targets).mean()  # Eq. (3)
         unsup = (keep * cross_entropy(ulb_s.logits, pseudo)).mean()  # Eq. (4)
         return Losses({"sup": sup, "unsup": unsup}, {"unsup": self.cfg.unsup_weight}, {"selected": keep.mean()})

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from unissl.methods.base import Method, MethodConfig, Network, together
 from unissl.ops.losses import cross_entropy
-from unissl.types import UNKNOWN, Batch, DataInfo, Losses, Step
+from unissl.types import UNLABELLED, Batch, DataInfo, Losses, Step
 
 
 class FlexMatchConfig(MethodConfig):
@@ -55,7 +55,7 @@ class FlexMatch(Method):
 
     def __init__(self, cfg: FlexMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
-        self.register_buffer("stored", torch.full((info.num_unlabelled,), UNKNOWN))
+        self.register_buffer("stored", torch.full((info.num_unlabelled,), UNLABELLED))
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
@@ -64,14 +64,14 @@ class FlexMatch(Method):
         confidence, pseudo = ulb_w.logits.detach().softmax(-1).max(-1)
         keep = (confidence >= self.thresholds()[pseudo]).to(confidence.dtype)
         self.store(ulb.index, pseudo, confidence >= self.cfg.threshold)
-        sup = cross_entropy(lb_w.logits, lb.truth).mean()
+        sup = cross_entropy(lb_w.logits, lb.targets).mean()
         unsup = (keep * cross_entropy(ulb_s.logits, pseudo)).mean()
         return Losses({"sup": sup, "unsup": unsup}, {"unsup": self.cfg.unsup_weight}, {"selected": keep.mean()})
 
     def thresholds(self) -> Tensor:
         """T (C,) from the stored classes."""
         counts = torch.zeros(self.info.num_classes + 1, device=self.stored.device)  # first: without a class
-        counts.index_add_(0, self.stored - UNKNOWN, torch.ones_like(self.stored, dtype=counts.dtype))
+        counts.index_add_(0, self.stored - UNLABELLED, torch.ones_like(self.stored, dtype=counts.dtype))
         rivals = counts if self.cfg.warm_up else counts[1:]
         status = counts[1:] / rivals.max().clamp(min=1)
         thresholds: Tensor = self.cfg.threshold * status / (2 - status)

@@ -76,7 +76,7 @@ class FreeMatch(Method):
         confidence, pseudo = probs.max(-1)
         selected = (confidence >= self.thresholds()[pseudo]).to(probs.dtype)
         terms = {
-            "sup": cross_entropy(lb_w.logits, lb.truth).mean(),
+            "sup": cross_entropy(lb_w.logits, lb.targets).mean(),
             "unsup": (selected * cross_entropy(ulb_s.logits, pseudo)).mean(),
             "fair": self.fairness(ulb_s.logits, selected),
         }

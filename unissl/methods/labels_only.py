@@ -32,4 +32,4 @@ class LabelsOnly(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb = batch["labelled"]
-        return Losses({"sup": cross_entropy(net(lb.views["weak"]).logits, lb.truth).mean()})
+        return Losses({"sup": cross_entropy(net(lb.views["weak"]).logits, lb.targets).mean()})

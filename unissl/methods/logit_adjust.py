@@ -59,4 +59,4 @@ class LogitAdjust(Method):
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb = batch["labelled"]
         logits = net(lb.views["weak"]).logits + self.cfg.tau * self.log_prior
-        return Losses({"sup": cross_entropy(logits, lb.truth).mean()})
+        return Losses({"sup": cross_entropy(logits, lb.targets).mean()})

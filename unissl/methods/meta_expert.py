@@ -222,9 +222,9 @@ class MetaExpert(Method):
         fusing = float(step.iteration >= end)
 
         terms = {
-            "sup": torch.stack([cross_entropy(lb_w.adjusted[:, k], lb.truth).mean() for k in range(EXPERTS)]).sum(),
+            "sup": torch.stack([cross_entropy(lb_w.adjusted[:, k], lb.targets).mean() for k in range(EXPERTS)]).sum(),
             "unsup": self.unsupervised(ulb_s.by_part, pseudo, keep),
-            "fusion": self.fusion(lb_w, lb.truth),
+            "fusion": self.fusion(lb_w, lb.targets),
             "fusion_unsup": self.fusion_consistency(ulb_w, ulb_s),
         }
         weights = {"unsup": self.cfg.unsup_weight, "fusion": fusing, "fusion_unsup": fusing * self.cfg.unsup_weight}

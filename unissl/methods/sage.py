@@ -45,7 +45,7 @@ from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream
 
 FORMS: dict[str, dict[str, Any]] = {
     "default": {},
-    "released": {"cross": "swapped", "exact": "dense", "labelled_strong": True},
+    "released": {"cross": "swapped", "graph_impl": "dense", "labelled_strong": True},
     "paper": {
         "normalise": False,
         "nodes": "weak",
@@ -53,7 +53,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "sim_temperature": 1.0,
         "graph_temperature": 1.0,
         "self_bias": 0.0,
-        "steps": 5,
+        "walk_steps": 5,
         "smoothing": 0.0,
         "n_sigma": 1.0,
         "prior_adjustment": False,
@@ -74,19 +74,19 @@ class SAGEConfig(MethodConfig):
     """Pseudo-labels train an auxiliary head (AB); off: they train the primary head."""
     weighting: Literal["drp", "threshold", "none"] = "drp"
     """Weight of pseudo-labels: DRP, a cut-off on confidence as in FixMatch, or all alike."""
-    con: bool = True
+    contrastive: bool = True
     """Structural contrastive loss L_con, half of GRI."""
-    sim: bool = True
+    consistency: bool = True
     """Cross-view consistency L_sim, the other half of GRI."""
 
     ridge: float = Field(default=0.1, gt=0)
     """lambda of the ridge problem."""
-    steps: int | None = Field(default=None, ge=1)
+    walk_steps: int | None = Field(default=None, ge=1)
     """beta, steps of the random walk; by default 5 up to ten classes and 3 beyond."""
-    anchors: int | None = Field(default=None, ge=2)
+    num_anchors: int | None = Field(default=None, ge=2)
     """K, number of anchors; by default d + 1."""
     anchor_seed: int | None = Field(default=None, ge=0)
-    """Seed of the anchors' orientation, by default 0; it takes effect unless anchors is left out and exact is thin."""
+    """Seed of the anchors' orientation, by default 0; it takes effect unless num_anchors is left out and graph_impl is thin."""
     sim_temperature: float | None = Field(default=None, gt=0)
     """Temperature of the pairwise similarities; by default 0.5 up to ten classes and 1 beyond."""
     graph_temperature: float | None = Field(default=None, gt=0)
@@ -101,7 +101,7 @@ class SAGEConfig(MethodConfig):
     """Layout of the blocks between weak and strong views."""
     diagonal: Literal["drop", "keep"] = "drop"
     """Whether a node's similarity with itself counts in L_con."""
-    exact: Literal["thin", "dense"] = "thin"
+    graph_impl: Literal["thin", "dense"] = "thin"
     """How L_con is computed; both are exact."""
 
     smoothing: float = Field(default=0.1, ge=0, lt=1)
@@ -129,17 +129,17 @@ class SAGEConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        if self.exact == "thin" and self.cross == "swapped":
-            raise ValueError("swapped cross blocks need method.exact = 'dense'")
-        if self.exact == "thin" and self.diagonal == "drop" and not self.normalise:
-            raise ValueError("a dropped diagonal without normalise needs method.exact = 'dense'")
+        if self.graph_impl == "thin" and self.cross == "swapped":
+            raise ValueError("swapped cross blocks need method.graph_impl = 'dense'")
+        if self.graph_impl == "thin" and self.diagonal == "drop" and not self.normalise:
+            raise ValueError("a dropped diagonal without normalise needs method.graph_impl = 'dense'")
         if self.nodes == "weak" and self.cross == "swapped":
             raise ValueError("swapped cross blocks need method.nodes = 'both'")
         return self
 
     def for_data(self, num_classes: int) -> Self:
         few = num_classes <= FEW_CLASSES
-        by_classes = {"steps": (5, 3), "sim_temperature": (0.5, 1.0), "graph_temperature": (0.25, 0.5)}
+        by_classes = {"walk_steps": (5, 3), "sim_temperature": (0.5, 1.0), "graph_temperature": (0.25, 0.5)}
         missing = {key: pair[0 if few else 1] for key, pair in by_classes.items() if getattr(self, key) is None}
         return self.model_copy(update=missing)
 
@@ -169,12 +169,14 @@ class SAGE(Method):
     def __init__(self, cfg: SAGEConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
         self.aux = classifier_head(info.feat_dim, info.num_classes) if cfg.auxiliary else None
-        self.project = ProjectionHead(info.feat_dim) if cfg.con or cfg.sim else None
+        self.project = ProjectionHead(info.feat_dim) if cfg.contrastive or cfg.consistency else None
         self.drp_confidence = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)
         self.register_buffer("log_prior", prior)
-        self.register_buffer("anchors", simplex_anchors(info.feat_dim, cfg.anchors, cfg.anchor_seed or 0))  # Eq. (5)
+        self.register_buffer(
+            "anchors", simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)
+        )  # Eq. (5)
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:
@@ -191,8 +193,8 @@ class SAGE(Method):
         lb_w, ulb_w, ulb_s = parts[0], parts[-2], parts[-1]
 
         weight, pseudo = self.reliability(ulb_w.logits.detach())
-        terms = {"sup": self.supervised(lb_w.logits, smooth(lb.truth, self.cfg.smoothing))}  # Eq. (7)
-        terms |= self.pseudo_label_terms(net, lb_w, ulb_s, lb.truth, pseudo, weight, step)  # Eq. (8)
+        terms = {"sup": self.supervised(lb_w.logits, smooth(lb.targets, self.cfg.smoothing))}  # Eq. (7)
+        terms |= self.pseudo_label_terms(net, lb_w, ulb_s, lb.targets, pseudo, weight, step)  # Eq. (8)
         terms |= self.relational_terms(parts)  # Eq. (3), (4)
         return Losses(terms, logs={"selected": weight.mean()})
 
@@ -231,23 +233,23 @@ class SAGE(Method):
         feats = [part.feat for part in parts]
         z_w, z_s = self.project(torch.cat(feats)).split([len(f) for f in feats])[-2:]
         terms = {}
-        if cfg.con:
+        if cfg.contrastive:
             nodes_w, nodes_s = (unit_rows(z_w), unit_rows(z_s)) if cfg.normalise else (z_w, z_s)
             terms["con"] = contrast_loss(
                 nodes_w,
                 nodes_s if cfg.nodes == "both" else nodes_s[:0],
                 # With K = d + 1 the anchors act through one number only, which is what None asks for.
-                anchors=None if cfg.exact == "thin" and cfg.anchors is None else self.anchors,
+                anchors=None if cfg.graph_impl == "thin" and cfg.num_anchors is None else self.anchors,
                 ridge=cfg.ridge,
-                steps=cfg.steps,
+                steps=cfg.walk_steps,
                 sim_temperature=cfg.sim_temperature,
                 graph_temperature=cfg.graph_temperature,
                 self_bias=cfg.self_bias,
                 cross=cfg.cross,
                 diagonal=cfg.diagonal,
-                exact=cfg.exact,
+                exact=cfg.graph_impl,
                 unit=cfg.normalise,
             )
-        if cfg.sim:
+        if cfg.consistency:
             terms["sim"] = consistency_loss(z_w, z_s, feats[-2], feats[-1])
         return terms

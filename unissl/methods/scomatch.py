@@ -153,7 +153,7 @@ class SCOMatch(Method):
         learning = [open_s] if self.cfg.open_views == "strong" else [open_w, open_s]
         of_queue = (scores < tau) * cross_entropy(queued, torch.full_like(scores, c, dtype=torch.int64))
         terms = {
-            "sup": cross_entropy(lb_w, nn.functional.pad(lb.truth, (0, 1))).mean(),
+            "sup": cross_entropy(lb_w, nn.functional.pad(lb.targets, (0, 1))).mean(),
             "sup_open": of_queue.sum() / max(1, len(scores)),
             "unsup_open": torch.stack([(use_open * cross_entropy(view, pseudo)).mean() for view in learning]).mean(),
             "unsup_close": (use_close * cross_entropy(close_s[:, :c], close_pseudo)).mean(),

@@ -84,10 +84,10 @@ class SimPro(Method):
 
         soft = (ulb_w.logits.detach() + self.pool_adjustment).softmax(-1)
         keep = (soft.amax(-1) >= self.cfg.threshold).to(soft.dtype)
-        sup = cross_entropy(lb_w.logits + self.seen_adjustment, lb.truth).mean()
+        sup = cross_entropy(lb_w.logits + self.seen_adjustment, lb.targets).mean()
         unsup = (keep * cross_entropy(ulb_s.logits + self.seen_adjustment, soft)).mean()
 
-        self.labelled_seen += lb.truth.sum(0)
+        self.labelled_seen += lb.targets.sum(0)
         self.pool_seen += (keep[:, None] * soft).sum(0)
         if self.cfg.port:
             self.estimate()

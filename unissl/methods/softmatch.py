@@ -65,6 +65,6 @@ class SoftMatch(Method):
         probs = ulb_w.logits.detach().softmax(-1)
         aligned = self.alignment(probs) if self.alignment is not None else probs
         weight = self.weighting(aligned.amax(-1))
-        sup = cross_entropy(lb_w.logits, lb.truth).mean()
+        sup = cross_entropy(lb_w.logits, lb.targets).mean()
         unsup = (weight * cross_entropy(ulb_s.logits, probs.argmax(-1))).mean()
         return Losses({"sup": sup, "unsup": unsup}, {"unsup": self.cfg.unsup_weight}, {"selected": weight.mean()})

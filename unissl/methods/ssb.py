@@ -110,8 +110,8 @@ class SSB(Method):
         views = [ulb.views["weak"], ulb.views["strong"]]
         if step.iteration < math.floor(self.cfg.warm_up * step.total):  # rounded down, so that stage 2 has a step
             lb_w, ulb_w, ulb_s = (out.feat for out in together(net, lb.views["weak"], *views))
-            mined = lb.truth.new_zeros(())
-            terms = {"sup": cross_entropy(classifier(lb_w), lb.truth).mean(), **dict.fromkeys(DETECTOR_TERMS, mined)}
+            mined = lb.targets.new_zeros(())
+            terms = {"sup": cross_entropy(classifier(lb_w), lb.targets).mean(), **dict.fromkeys(DETECTOR_TERMS, mined)}
         else:
             terms, mined = self.labels_and_detector(net, batch)
             ulb_w, ulb_s = (out.feat for out in together(net, *views))  # BatchNorm sees this batch by itself
@@ -134,7 +134,7 @@ class SSB(Method):
         views = [lb.views[name] for name in ("weak", "flip", "strong", "strong2")]
         views += [pool.views[name] for name in ("weak", "flip", "strong")]
         feats = [out.feat for out in together(net, *views)]
-        lb_w, lb_s, truth = torch.cat(feats[:2]), torch.cat(feats[2:4]), lb.truth.repeat(2, 1)
+        lb_w, lb_s, truth = torch.cat(feats[:2]), torch.cat(feats[2:4]), lb.targets.repeat(2, 1)
         pool_w, pool_f, pool_s = (detector(feat) for feat in feats[4:])
         negatives, mined = self.negatives(pool_w, pool_s)
         terms: dict[str, Tensor] = {

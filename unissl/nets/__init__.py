@@ -33,13 +33,13 @@ class NetConfig(Settings):
     bn_momentum: float = Field(default=0.001, gt=0.0, le=1.0)
     """Weight of one batch in BatchNorm's running statistics; short runs need more, about 0.01 to 0.1."""
 
-    frozen: bool = False
+    freeze_backbone: bool = False
     """Keep the pretrained network as it is and train a small one on its vectors, which are made once: minutes."""
 
     pretrained: bool = False
-    """Train the network itself, from its pretrained weights on, at optim.backbone_lr times the rate: hours on a CPU."""
+    """Train the network itself, from its pretrained weights on, at optim.backbone_lr_scale times the rate: hours on a CPU."""
 
-    train_blocks: int | None = Field(default=None, ge=0)
+    unfreeze_last: int | None = Field(default=None, ge=0)
     """With net.pretrained: train only the last so many parts of the network and its classifier; the others stay."""
 
     @model_validator(mode="after")
@@ -48,16 +48,20 @@ class NetConfig(Settings):
             foreign = parse(self.name) is not None
         except UserError as error:
             raise ValueError(str(error)) from None
-        if self.frozen and self.pretrained:
-            raise ValueError("net.frozen keeps the pretrained network as it is; leave out net.pretrained to do so")
-        if self.train_blocks is not None and not self.pretrained:
-            raise ValueError("net.train_blocks is about training a pretrained network; set net.pretrained too")
+        if self.freeze_backbone and self.pretrained:
+            raise ValueError(
+                "net.freeze_backbone keeps the pretrained network as it is; leave out net.pretrained to do so"
+            )
+        if self.unfreeze_last is not None and not self.pretrained:
+            raise ValueError("net.unfreeze_last is about training a pretrained network; set net.pretrained too")
         if self.pretrained and not foreign and self.name not in WEIGHTS:
             raise ValueError(_no_weights("start from", self.name, "net.pretrained"))
-        if self.frozen and not foreign and self.name not in WEIGHTS:
-            raise ValueError(_no_weights("freeze", self.name, "net.frozen"))
-        if foreign and not (self.frozen or self.pretrained):
-            raise ValueError(f"{self.name!r} is a pretrained network; set net.frozen or net.pretrained to true")
+        if self.freeze_backbone and not foreign and self.name not in WEIGHTS:
+            raise ValueError(_no_weights("freeze", self.name, "net.freeze_backbone"))
+        if foreign and not (self.freeze_backbone or self.pretrained):
+            raise ValueError(
+                f"{self.name!r} is a pretrained network; set net.freeze_backbone or net.pretrained to true"
+            )
         return self
 
 

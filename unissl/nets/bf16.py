@@ -20,7 +20,7 @@ from unissl.nets.efficientnet_lite import EfficientNetLite
 
 NATIVE = ("avx512_bf16", "amx_bf16")
 """Instructions without which a CPU only pretends to compute in bfloat16, and more slowly than in float32."""
-SWITCH = "UNISSL_BFLOAT16"
+SWITCH = "UNISSL_DISABLE_BF16"
 TRIAL = """
 import torch
 x = torch.randn(8, 32, 16, 16, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
@@ -44,9 +44,9 @@ def in_half(net: Network) -> Network:
 
 
 def cpu_computes_in_half() -> bool:
-    """Whether the CPU has the instructions, may use them, and ``$UNISSL_BFLOAT16`` is not 0."""
+    """Whether the CPU has the instructions, may use them, and ``$UNISSL_DISABLE_BF16`` is not 1."""
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not have it
-    return any(able.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "0" and survives(TRIAL)
+    return any(able.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
 
 
 @lru_cache

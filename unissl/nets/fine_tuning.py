@@ -41,7 +41,7 @@ def fine_tune(net: Network, blocks: int | None, name: str) -> None:
     parts = [key for key, stage in stages.items() if any(True for _ in stage.parameters())]
     if blocks is not None and blocks >= len(parts):
         raise UserError(
-            f"net.train_blocks = {blocks} leaves nothing of {name} still, which has {len(parts)}"
+            f"net.unfreeze_last = {blocks} leaves nothing of {name} still, which has {len(parts)}"
             f" {'part' if len(parts) == 1 else 'parts'} ({', '.join(parts)}); "
             "choose a smaller number, or leave it out to train them all."
         )

@@ -31,13 +31,13 @@ def headline(record: Record) -> Headline:
     source: Literal["test", "cross-validation"] = "test" if "accuracy" in summary else "cross-validation"
     accuracy = _accuracy(record)
     if accuracy is None:
-        return Headline(images=summary["test_images"] - summary.get("unknowns", 0))
+        return Headline(images=summary["test_images"] - summary.get("ood_test_images", 0))
     floor = None if record.reference is None else _accuracy(record.reference)
-    balanced = summary["balanced_accuracy"] if source == "test" else summary["estimate"]["balanced_accuracy"]
+    balanced = summary["balanced_accuracy"] if source == "test" else summary["cross_validation"]["balanced_accuracy"]
     return Headline(
         source,
         _images(record),
-        summary.get("estimate", {}).get("folds", 0),
+        summary.get("cross_validation", {}).get("folds", 0),
         accuracy,
         balanced,
         None if floor is None else floor.value,
@@ -49,8 +49,8 @@ def headline(record: Record) -> Headline:
 def _images(record: Record) -> int:
     summary = record.summary
     if "accuracy" in summary:
-        return int(summary["test_images"] - summary.get("unknowns", 0))
-    return int(summary["estimate"]["labels"])
+        return int(summary["test_images"] - summary.get("ood_test_images", 0))
+    return int(summary["cross_validation"]["labels"])
 
 
 def _accuracy(record: Record) -> Interval | None:
@@ -59,8 +59,8 @@ def _accuracy(record: Record) -> Interval | None:
         images = _images(record)
         share = summary["accuracy"]["last"]
         return accuracy_interval(round(share * images), images)._replace(value=share)
-    if "estimate" in summary:
-        return Interval(*(summary["estimate"][name] for name in ("accuracy", "low", "high")))
+    if "cross_validation" in summary:
+        return Interval(*(summary["cross_validation"][name] for name in ("accuracy", "low", "high")))
     return None
 
 

@@ -72,7 +72,7 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
     strange = outsiders(record, seen)
     bins, error = calibration(record)
     head = headline(record)
-    skipped, remarks = summary.get("skipped", []), summary.get("remarks", [])
+    skipped, remarks = summary.get("skipped", []), summary.get("image_issues", [])
     return template.render(
         record=record,
         reason=reason,
@@ -137,7 +137,7 @@ def outsiders(record: Record, seen: Seen | None) -> Outsiders | None:
     """Strange images of the pool: by the vectors where there are any, else by the scores of the method."""
     if seen is not None and seen.outsiders is not None:
         return seen.outsiders
-    return None if record.pool is None else by_score(record.pool["outlier"], record.pool["class_index"])
+    return None if record.pool is None else by_score(record.pool["outlier_score"], record.pool["class_index"])
 
 
 def shown_images(

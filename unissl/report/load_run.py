@@ -19,7 +19,7 @@ from unissl.run.predictions_io import Columns, read_pool_answers, read_test_answ
 from unissl.run.schema import Estimate, Summary, require, require_lines
 from unissl.run_folder import RunFolder, read_json
 
-ESTIMATE = "estimate.json"
+ESTIMATE = "cross_validation.json"
 """What cross-validation said about each label it left out: rows, truth, predicted."""
 
 

@@ -78,7 +78,7 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
         refuse_strange_code(record.summary["net"])
         distil = check(DistilConfig, record.config.get("distil", {}), where="distil")
         maps = distil.keeps_maps(len(images))
-        made = extract(images, record.summary["net"], augment, augment.copies, CPU, maps=maps)
+        made = extract(images, record.summary["net"], augment, augment.cached_views, CPU, maps=maps)
         vectors, further = made.vectors, is_distilled(record)
         views = FeatureViews(vectors, augment, CPU)
         if further:

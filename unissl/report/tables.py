@@ -82,7 +82,7 @@ def reproducibility(record: Record) -> dict[str, Any]:
             "data": summary["data"],
             "classes": f"{len(record.names):,}",
             "labelled images": f"{sum(summary['labelled']):,}",
-            "held-out labels": f"{summary.get('heldout', 0):,}",
+            "held-out labels": f"{summary.get('calibration_images', 0):,}",
             "unlabelled images": f"{summary.get('pool', {}).get('images', 0):,}",
             "test images": f"{summary['test_images']:,}",
             "image size": f"{manifest['width']} × {manifest['height']}, {manifest['channels']} channel(s)",

@@ -60,7 +60,7 @@ class Rehearsal:
         self.batches = batches
         self.learner = copy.deepcopy(state.learner)
         self.optimizer = build_optimizer(self.learner, config.optim)
-        self.ema = Ema(self.learner, config.optim.ema)
+        self.ema = Ema(self.learner, config.optim.ema_decay)
 
     def step(self, number: int) -> None:
         """One step, at the start of the budget, amid it or near its end by turns: methods have phases."""
@@ -119,7 +119,7 @@ def settle_steps(
     assert minutes is not None
     cost = measure(config, state, batches, dataset, beside)
     steps = from_first(lambda: steps_within(minutes - beside.seconds() / 60, cost.per_step, cost.overhead))
-    if config.net.frozen:
+    if config.net.freeze_backbone:
         steps = min(steps, ENOUGH_ON_VECTORS)
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
 
@@ -155,6 +155,6 @@ def measure(config: RunConfig, state: TrainState, batches: Batches, dataset: Dat
     per_evaluation = some if tests is None else len(tests)
     pool = len(batches.pools["unlabelled"].rows)
     runs = 1 if beside.reference is None else 2
-    overhead = runs * per_image * (per_evaluation * (config.train.epochs + 1) + pool)
+    overhead = runs * per_image * (per_evaluation * (config.train.evaluations + 1) + pool)
     torch.set_rng_state(rng)
     return Cost(trainings * per_step, overhead)

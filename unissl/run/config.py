@@ -21,16 +21,16 @@ from unissl.run_folder import RunFolder
 from unissl.splits import SplitConfig
 from unissl.training.optim import OptimConfig
 from unissl.training.trainer import TrainConfig
-from unissl.types import UNKNOWN
+from unissl.types import UNLABELLED
 
 DEFAULT_STEPS = 2**18
 OPEN_SET_SETTINGS = {
-    "heldout",
-    "unknown_classes",
-    "unknown_data",
-    "unknown_root",
-    "unknown_data_classes",
-    "unknown_count",
+    "calibration_fraction",
+    "ood_classes",
+    "ood_data",
+    "ood_root",
+    "ood_data_classes",
+    "ood_count",
 }
 """Settings of a split that go with any class mix, a given one included."""
 
@@ -72,10 +72,10 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _last_stages_exist(self) -> Self:
-        if self.distil.epochs and not (self.net.frozen and self.net.name in WEIGHTS):
+        if self.distil.epochs and not (self.net.freeze_backbone and self.net.name in WEIGHTS):
             raise ValueError(
                 f"distil.epochs is about the last stages of a frozen {' or '.join(WEIGHTS)}; leave it out, or set "
-                "net.frozen and net.name"
+                "net.freeze_backbone and net.name"
             )
         return self
 
@@ -104,7 +104,7 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     are cut, the usual split of a benchmark, and that a user's folder, or any other table with images of unknown class,
     is split as it is."""
     update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
-    truth_missing = bool((dataset.train.labels == UNKNOWN).any())
+    truth_missing = bool((dataset.train.labels == UNLABELLED).any())
     nothing_said = config.split.model_fields_set <= OPEN_SET_SETTINGS
     split = dict(dataset.split) if nothing_said else {}
     if "pool labels" in get_method(config.method.name).needs:
@@ -113,9 +113,9 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
                 f"{config.method.name} learns from the true labels of the pool, and {dataset.name} has images without; "
                 "use --method labels-only."
             )
-        split["label_pool"] = True
+        split["reveal_pool_labels"] = True
     elif nothing_said and not split and (truth_missing or config.data.name == "folder"):
-        split["profile"] = "given"
+        split["kind"] = "given"
     update["split"] = config.split.model_copy(update=split)
     views = {"flip": dataset.flip} | ({} if dataset.crop is None else {"crop": dataset.crop, "pad": 0})
     unsaid = {key: value for key, value in views.items() if key not in config.augment.model_fields_set}

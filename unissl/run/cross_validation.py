@@ -30,7 +30,7 @@ from unissl.training.learner import Learner
 from unissl.types import Split
 
 Positions = npt.NDArray[np.int64]
-FILE = "estimate.json"
+FILE = "cross_validation.json"
 
 
 def folds_of(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Positions]:
@@ -57,9 +57,9 @@ def without(split: Split, held: Positions) -> Split:
 
 def refits(config: RunConfig, split: Split) -> int:
     """How many trainings an estimate takes; none where labels are too few to leave any out."""
-    if config.train.folds < 2:
+    if config.train.cv_folds < 2:
         return 0
-    return len(folds_of(split.labels, config.train.folds, config.seed))
+    return len(folds_of(split.labels, config.train.cv_folds, config.seed))
 
 
 def cross_validate(
@@ -72,7 +72,7 @@ def cross_validate(
     if not refits(config, split):
         return None
     predicted = np.full(len(split.labelled), -1, dtype=np.int64)
-    for number, held in enumerate(folds_of(split.labels, config.train.folds, config.seed)):
+    for number, held in enumerate(folds_of(split.labels, config.train.cv_folds, config.seed)):
         predicted[held] = _refit(config, folder, split, held, number, batches, quiet)
     tried = np.flatnonzero(predicted >= 0)
     truth, said = split.labels[tried], predicted[tried]
@@ -81,7 +81,7 @@ def cross_validate(
     scores = score(truth, said, split.num_classes)
     interval = binomtest(int((truth == said).sum()), len(tried)).proportion_ci(method="wilson")
     return {
-        "folds": config.train.folds,
+        "folds": config.train.cv_folds,
         "labels": len(tried),
         "accuracy": scores["accuracy"],
         "low": float(interval.low),
@@ -113,7 +113,7 @@ def _refit(
         return np.array(before, dtype=np.int64)
     place = RunFolder(folder.path / "folds" / str(number))
     from_first(place.create)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 1})})
+    config = config.model_copy(update={"train": config.train.model_copy(update={"evaluations": 1})})
     state, own = assemble_on(config, batches.views, without(split, held), batches.device)
     take_up(place, state, identity(config), config.machine.threads)
     title = f"{config.method.name}, cross-validation {number + 1}"

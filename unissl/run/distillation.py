@@ -49,7 +49,7 @@ def train_further(
     """The student, and the maps of the training images that it can be asked about."""
     device = batches.device
     images = dataset.train.images
-    made = extracted(config, images, config.augment.copies, device)
+    made = extracted(config, images, config.augment.cached_views, device)
     assert made.maps is not None
     rows = np.concatenate([split.labelled, split.unlabelled])
     scaling = Scaling.of(made.vectors)
@@ -58,7 +58,7 @@ def train_further(
         scaled(picture, rows, Scaling.of(picture[:, None])) for picture in further_pictures(config, dataset, device)
     ]
     learnt = features(state, batches.views, rows, batches.config.evaluation)
-    soft = soft_labels([vectors, *others], learnt, split.labels, split.num_classes, config.distil.neighbours)
+    soft = soft_labels([vectors, *others], learnt, split.labels, split.num_classes, config.distil.k_neighbours)
     front = Front(backbone(config.net.name, images.shape[3]), scaling).to(device)
     labelled = len(split.labelled)
     student = train_student(config.distil, front, made.maps, vectors, rows, labelled, soft, config.seed)
@@ -67,7 +67,7 @@ def train_further(
 
 def further_pictures(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[Vectors, ...]:
     """What the backbone makes of the pictures that only this part of a run looks at."""
-    if not config.distil.pictures:
+    if not config.distil.multi_crop:
         return ()
     return one_per_machine_first(lambda: pictures(dataset.train, config.net.name, device))
 
@@ -117,7 +117,7 @@ def settle_further(
     images = dataset.train.images
     if not trains_further(config, len(images), split):
         return config, 0.0
-    maps = extracted(config, images, config.augment.copies, device).maps
+    maps = extracted(config, images, config.augment.cached_views, device).maps
     assert maps is not None
     per_epoch = seconds_per_epoch(config, maps, len(split.unlabelled), images.shape[3], device)
     tested = 0.0 if dataset.test is None else len(dataset.test) * seconds_per_image(config, dataset, device)

@@ -23,11 +23,11 @@ from unissl.run.config import RunConfig
 
 def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
     """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
-    if config.net.frozen and not method.takes_vectors():
+    if config.net.freeze_backbone and not method.takes_vectors():
         lacking = "inner maps of the network" if method.taps else "images"
         raise UserError(
             f"{config.method.name} needs {lacking}, and a frozen backbone leaves it only vectors; "
-            "leave out net.frozen, or use another method, for example --method sage."
+            "leave out net.freeze_backbone, or use another method, for example --method sage."
         )
 
 
@@ -41,9 +41,9 @@ def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) ->
     images = dataset.train.images
     if config.net.pretrained:
         return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
-    if not config.net.frozen:
+    if not config.net.freeze_backbone:
         return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
-    vectors = extracted(config, images, config.augment.copies, device).vectors
+    vectors = extracted(config, images, config.augment.cached_views, device).vectors
     return FeatureViews(vectors, config.augment, device, Scaling.of(vectors).to(device))
 
 
@@ -70,7 +70,7 @@ def network(config: RunConfig, views: Views, num_classes: int) -> Network:
     net = build(settings.name, num_classes, views.shape[0], bn_momentum=momentum, pretrained=settings.pretrained)
     if settings.pretrained:
         refuse_unreadable_size(net, settings.name, *views.shape)
-        fine_tune(net, settings.train_blocks, settings.name)
+        fine_tune(net, settings.unfreeze_last, settings.name)
     return net
 
 

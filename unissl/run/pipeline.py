@@ -47,10 +47,10 @@ from unissl.splits.open_set import load_data
 from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
-from unissl.types import OUTSIDE, Split
+from unissl.types import OOD, Split
 
 Rows = npt.NDArray[np.int64]
-REFERENCE = "labels-only"
+BASELINE = "labels-only"
 """Folder inside a run's for the run that it is compared with."""
 
 
@@ -116,7 +116,7 @@ def take_place(folder: RunFolder, config: RunConfig, split: Split, dataset: Data
     begin(folder, config, split)
     note_content(folder, dataset)
     if reference:  # says that one is wanted, whatever happens until it begins
-        RunFolder(folder.path / REFERENCE).create()
+        RunFolder(folder.path / BASELINE).create()
 
 
 def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:
@@ -204,7 +204,7 @@ def carry_out(
         test = None if tests is None else predict(tests)
     seconds += time.monotonic() - behind
     before = front(config, dataset, batches.views)
-    facts = config_facts(config) | ({} if estimate is None else {"estimate": estimate})
+    facts = config_facts(config) | ({} if estimate is None else {"cross_validation": estimate})
     averaged = state.ema.shadow
     summary = from_first(
         lambda: write_results(
@@ -221,7 +221,7 @@ def record_student(
     assert config.train.steps is not None
     metrics = {} if test is None else scores_of(dataset, test)
     step = config.train.steps + steps_of(config.distil, len(split.unlabelled))
-    place = {"kind": "eval", "step": step, "epoch": config.train.epochs, "student": True}
+    place = {"kind": "eval", "step": step, "epoch": config.train.evaluations, "student": True}
     folder.append_metrics({**place, **metrics, "seconds": round(seconds, 3)})
 
 
@@ -246,13 +246,13 @@ def evaluate(
         rows = split.unlabelled[: 4 * batches.config.evaluation]
         return {}, averaged_predictions(learner, shadow, batches.views, batches, rows).classes
     made = averaged_predictions(learner, shadow, tests, batches)
-    return scores_of(dataset, made), made.classes[dataset.test.labels != OUTSIDE]
+    return scores_of(dataset, made), made.classes[dataset.test.labels != OOD]
 
 
 def scores_of(dataset: Dataset, made: Predictions) -> dict[str, float]:
     """Accuracy on the test images of known classes; AUROC of the outlier score where there are others."""
     assert dataset.test is not None
-    truth, known = dataset.test.labels, dataset.test.labels != OUTSIDE
+    truth, known = dataset.test.labels, dataset.test.labels != OOD
     metrics = {"accuracy": accuracy(truth[known], made.classes[known])}
     if not known.all():
         metrics["auroc"] = outlier_auroc(truth, made.outlier)

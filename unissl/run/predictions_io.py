@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions
 from unissl.run_folder import RunFolder, write_atomically
-from unissl.types import OUTSIDE, ImageTable
+from unissl.types import OOD, ImageTable
 from unissl.utils.parquet_file import intact, open_parquet, read_columns
 
 TEST_PREDICTIONS = "test_predictions.parquet"
 Columns = Mapping[str, npt.NDArray[Any]]
-NUMBERS = ["row", "class_index", "confidence", "outlier"]
+NUMBERS = ["row", "class_index", "confidence", "outlier_score"]
 WHOLE = {"row", "class_index", "truth_index"}
-LEAST = {"truth_index": OUTSIDE}
+LEAST = {"truth_index": OOD}
 
 
 def write_pool_answers(folder: RunFolder, table: ImageTable, rows: npt.NDArray[np.int64], said: Predictions) -> None:
@@ -52,7 +52,7 @@ def _answers(said: Predictions, class_names: tuple[str, ...]) -> dict[str, Any]:
         "class_index": said.classes,
         "confidence": said.confidence,
         "margin": said.margin,
-        "outlier": said.outlier,
+        "outlier_score": said.outlier,
     }
 
 

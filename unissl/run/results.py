@@ -142,14 +142,14 @@ def write_model(
         "std": list(std),
         "parameters": parameters,
         "temperature": temperature,
-        "look": asdict(doubt),
+        "review_thresholds": asdict(doubt),
     }
     manifest |= {} if front is None else {"frozen": True}
     manifest |= {"distilled": True} if shipped.distilled else {}
     if "crop" in facts:
         manifest["crop"] = facts["crop"]
     if recipe is not None:
-        manifest["backbone"] = recipe
+        manifest["backbone_config"] = recipe
     save_model(folder, shipped.weights, manifest)
     return parameters
 
@@ -177,7 +177,7 @@ def summarise(
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}
     summary["labelled"] = list(split.labelled_counts)
     if len(split.heldout):
-        summary["heldout"] = len(split.heldout)
+        summary["calibration_images"] = len(split.heldout)
     if pool is not None:
         truth = dataset.train.labels[split.unlabelled]
         summary["pool"] = {
@@ -188,7 +188,7 @@ def summarise(
     skipped = [*dataset.train.skipped, *(() if dataset.test is None else dataset.test.skipped)]
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     if facts["data"] in OWN_DATA:
-        summary["remarks"] = remarks(dataset)
+        summary["image_issues"] = remarks(dataset)
         summary["duplicates"] = duplicates(dataset, split)
         if len(dataset.train) + summary["test_images"] > MOST_COMPARED:
             summary["near_duplicates_among"] = MOST_COMPARED

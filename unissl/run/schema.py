@@ -104,18 +104,18 @@ class Summary(Stored):
     class_names: Annotated[list[str], Field(min_length=2)]
     labelled: list[Count]
     test_images: Count
-    heldout: Count = 0
-    unknowns: Count = 0
+    calibration_images: Count = 0
+    ood_test_images: Count = 0
     accuracy: ThreeWays | None = None
     balanced_accuracy: Share | None = None
     per_class_recall: list[Share | None] | None = None
     confusion_matrix: Matrix | None = None
     auroc: Share | None = None
-    estimate: Estimated | None = None
+    cross_validation: Estimated | None = None
     calibration: Calibrated | None = None
     pool: Pool | None = None
     skipped: list[LeftOut] = []
-    remarks: list[Remarked] = []
+    image_issues: list[Remarked] = []
     duplicates: list[Group] = []
     warnings: list[str] = []
     distilled: bool = False
@@ -135,7 +135,7 @@ class Summary(Stored):
         labels = [copy.label for group in self.duplicates for copy in group.copies]
         if any(label is not None and label >= len(self.class_names) for label in labels):
             raise ValueError("a copy has a label that is none of the classes")
-        if self.unknowns > self.test_images or (self.accuracy is not None and self.unknowns == self.test_images):
+        if self.ood_test_images > self.test_images or (self.accuracy is not None and self.ood_test_images == self.test_images):
             raise ValueError("there are more unknown test images than test images")
         if self.accuracy is not None and self.balanced_accuracy is None:
             raise ValueError("the accuracy is given without the balanced one")
@@ -173,7 +173,7 @@ class Card(Stored):
 
 
 class Estimate(Stored):
-    """estimate.json: what was said about each label that was left out."""
+    """cross_validation.json: what was said about each label that was left out."""
 
     rows: list[Count]
     truth: list[Count]

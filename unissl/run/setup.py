@@ -72,7 +72,7 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
     if not len(split.unlabelled) and method_class.learns_from_pool(config.method):
         raise UserError(
             f"There is no unlabelled image for {config.method.name} to learn from; add some, simulate a pool with "
-            "--profile uniform, or use --method labels-only."
+            "--pool-distribution uniform, or use --method labels-only."
         )
     torch.manual_seed(config.seed)
     net = network(config, views, split.num_classes)
@@ -90,7 +90,7 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
     if current().fixed_shards > 1:
         refuse_if_inseparable(net, views.shape)
-    state = TrainState(learner, Ema(learner, config.optim.ema), build_optimizer(learner, config.optim))
+    state = TrainState(learner, Ema(learner, config.optim.ema_decay), build_optimizer(learner, config.optim))
     return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from unissl.errors import UserError, did_you_mean
 
-Profile = Literal["uniform", "long-tailed", "arbitrary"]
+Distribution = Literal["uniform", "long-tailed", "arbitrary"]
 
 
 def class_counts(profile: str, num_classes: int, max_count: int, gamma: float, seed: int = 0) -> list[int]:
@@ -23,9 +23,9 @@ def class_counts(profile: str, num_classes: int, max_count: int, gamma: float, s
         >>> class_counts("long-tailed", 10, 4996, 100)
         [4996, 2995, 1795, 1076, 645, 386, 231, 139, 83, 49]
     """
-    profiles = list(get_args(Profile))
+    profiles = list(get_args(Distribution))
     if profile not in profiles:
-        raise UserError(f"Unknown class mix {profile!r}.{did_you_mean(profile, profiles)}")
+        raise UserError(f"Unknown class distribution {profile!r}.{did_you_mean(profile, profiles)}")
     if num_classes < 2:
         raise UserError(f"A classifier needs at least two classes, not {num_classes}; add a class.")
     if not 1 <= gamma < math.inf:

@@ -11,16 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, NonNegativeInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from unissl.config import Settings
 from unissl.errors import UserError
-from unissl.splits.distributions import Profile, class_counts
-from unissl.types import OUTSIDE, UNKNOWN, Split
+from unissl.splits.distributions import Distribution, class_counts
+from unissl.types import OOD, UNLABELLED, Split
 
 Rows = npt.NDArray[np.int64]
 
@@ -28,83 +35,110 @@ Rows = npt.NDArray[np.int64]
 class SplitConfig(Settings):
     """How many images of each class are labelled, and what the unlabelled pool is made of."""
 
-    labels_per_class: int = Field(default=4, ge=1)
-    """Labelled images of a class; of the largest class if labelled_profile is not uniform."""
+    kind: Literal["simulated", "given"] = "simulated"
+    """simulated draws labelled images and an unlabelled pool from a labelled data set. given takes the labels as they
+    are: images without a label are the pool."""
 
-    labelled_profile: Profile = "uniform"
-    """Class mix of the labelled images; arbitrary orders the classes by the seed, the same way as for the pool."""
+    labels_per_class: int = Field(default=4, ge=1)
+    """Labelled images per class; of the largest class if labelled_distribution is not uniform."""
+
+    labelled_distribution: Distribution = "uniform"
+    """Class distribution of the labelled images; arbitrary shuffles the classes by the seed, the same way as for the
+    pool."""
 
     gamma_l: float = Field(default=1.0, ge=1.0, allow_inf_nan=False)
-    """Labelled images of the largest class / of the smallest class."""
+    """Imbalance ratio of the labelled images (largest / smallest class)."""
 
-    labelled_share: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """Labelled share of each class's images, rounded to a whole number, in place of the three settings above."""
+    labelled_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """Labelled fraction of each class, rounded to a whole number of images; replaces the three settings above."""
 
     labelled_counts: tuple[NonNegativeInt, ...] | None = None
-    """Labelled images of each class, in place of the four settings above."""
+    """Labelled images of each class; replaces the four settings above."""
 
-    profile: Literal["uniform", "long-tailed", "arbitrary", "natural", "given"] = "arbitrary"
-    """Class mix of the pool. natural is the mix of the data: all images that are not labelled are the pool. given takes
-    the table as it is: its rows without a label are the pool."""
+    pool_distribution: Literal["uniform", "long-tailed", "arbitrary", "natural"] = "arbitrary"
+    """Class distribution of the unlabelled pool. natural puts all images that are not labelled into the pool."""
 
     max_count: int | None = Field(default=None, ge=1)
     """Unlabelled images of the largest class; by default what the smallest class has left after its labels."""
 
     gamma: float = Field(default=100.0, ge=1.0, allow_inf_nan=False)
-    """Unlabelled images of the largest class / of the smallest class; for uniform it only sets the total."""
+    """Imbalance ratio of the unlabelled pool (largest / smallest class); for uniform it only sets the total."""
 
-    counts: tuple[NonNegativeInt, ...] | None = None
-    """Unlabelled images of each class, in place of profile, max_count and gamma."""
+    pool_counts: tuple[NonNegativeInt, ...] | None = None
+    """Unlabelled images of each class; replaces pool_distribution, max_count and gamma."""
 
-    label_pool: bool = False
-    """Move the pool into the labelled set, with its true labels: the supervised references."""
+    reveal_pool_labels: bool = False
+    """Move the pool into the labelled set, with its true labels: the fully supervised upper bounds."""
 
-    heldout: float = Field(default=0.25, gt=0.0, lt=1.0)
-    """Share of each class's labels, but at least one and not all, that methods which need held-out labels keep from
-    every loss. All others use all labels."""
+    calibration_fraction: float = Field(default=0.25, gt=0.0, lt=1.0)
+    """Fraction of each class's labels, at least one and not all, that methods which calibrate themselves keep out of
+    every loss. All other methods train on all labels."""
 
-    unknown_classes: tuple[str, ...] = ()
-    """Open set: classes that are none of the classes; their images are in the pool and in the test set as unknowns."""
+    ood_classes: tuple[str, ...] = ()
+    """Open set: classes that count as out-of-distribution; their images are in the pool and in the test set."""
 
-    unknown_data: str | None = None
-    """Open set: a second data set, all of whose images are unknowns."""
+    ood_data: str | None = None
+    """Open set: a second data set, all of whose images are out-of-distribution."""
 
-    unknown_root: str | None = None
-    """Where the second data set lies, if not in the usual place."""
+    ood_root: str | None = None
+    """Path of the second data set, if it is not in the usual folder."""
 
-    unknown_data_classes: int | None = Field(default=None, ge=1)
-    """Of the second data set, only images of its first so many classes."""
+    ood_data_classes: int | None = Field(default=None, ge=1)
+    """Use only images of the first so many classes of the second data set."""
 
-    unknown_count: int | None = Field(default=None, ge=0)
-    """Open set: unknowns in the pool; by default all there are."""
+    ood_count: int | None = Field(default=None, ge=0)
+    """Open set: out-of-distribution images in the pool; by default all there are."""
 
-    @field_validator("unknown_classes", mode="before")
+    @field_validator("ood_classes", mode="before")
     @classmethod
     def _names_as_text(cls, value: object) -> object:
-        """Numbers are names too: --set split.unknown_classes=[7,8,9]."""
+        """Numbers are names too: --set split.ood_classes=[7,8,9]."""
         return [str(name) for name in value] if isinstance(value, (list, tuple)) else value
 
     @model_validator(mode="after")
-    def _no_setting_without_effect(self) -> Self:
-        if self.unknown_data is None and self.unknown_root is not None:
-            raise ValueError("unknown_root says where unknown_data lies, so give unknown_data too")
-        if self.unknown_data is None and self.unknown_data_classes is not None:
-            raise ValueError("unknown_data_classes counts classes of unknown_data, so give unknown_data too")
-        if self.unknown_count is not None and not self.unknown_classes and self.unknown_data is None:
-            raise ValueError("unknown_count needs unknown_classes or unknown_data, where unknowns come from")
-        if self.labelled_profile == "uniform" and self.gamma_l > 1:
-            raise ValueError("gamma_l above 1 needs labelled_profile 'long-tailed' or 'arbitrary'")
-        chosen = (self.counts, self.labelled_counts, self.labelled_share, self.max_count, self.label_pool or None)
-        if self.profile == "given" and any(value is not None for value in chosen):
+    def _check_every_setting_has_an_effect(self) -> Self:
+        if self.ood_data is None and self.ood_root is not None:
+            raise ValueError("ood_root is the path of ood_data, so give ood_data too")
+        if self.ood_data is None and self.ood_data_classes is not None:
+            raise ValueError("ood_data_classes counts classes of ood_data, so give ood_data too")
+        if self.ood_count is not None and not self.ood_classes and self.ood_data is None:
+            raise ValueError("ood_count needs ood_classes or ood_data, where out-of-distribution images come from")
+        if self.labelled_distribution == "uniform" and self.gamma_l > 1:
+            raise ValueError("gamma_l above 1 needs labelled_distribution 'long-tailed' or 'arbitrary'")
+        without_effect = sorted(self.model_fields_set & SIMULATION_KEYS)
+        if self.kind == "given" and without_effect:
             raise ValueError(
-                "profile 'given' takes the table as it is, so leave out "
-                "counts, labelled_counts, labelled_share, max_count and label_pool, or choose another profile"
+                f"kind 'given' takes the labels as they are, so {without_effect[0]} has no effect; leave it out, or set "
+                "kind = 'simulated'"
             )
-        if self.profile == "natural" and self.max_count is not None:
-            raise ValueError("profile 'natural' takes all that is not labelled, so leave out max_count")
-        if self.labelled_share is not None and self.labelled_counts is not None:
-            raise ValueError("give either labelled_share or labelled_counts, not both")
+        if self.pool_distribution == "natural" and self.max_count is not None:
+            raise ValueError("pool_distribution 'natural' takes all that is not labelled, so leave out max_count")
+        if self.labelled_fraction is not None and self.labelled_counts is not None:
+            raise ValueError("give either labelled_fraction or labelled_counts, not both")
         return self
+
+    @model_serializer(mode="wrap")
+    def _record_what_has_an_effect(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A given split is recorded without the settings of a simulated one."""
+        tree: dict[str, Any] = serialise(self)
+        return {key: value for key, value in tree.items() if self.kind == "simulated" or key not in SIMULATION_KEYS}
+
+
+SIMULATION_KEYS = frozenset(
+    {
+        "labels_per_class",
+        "labelled_distribution",
+        "gamma_l",
+        "labelled_fraction",
+        "labelled_counts",
+        "pool_distribution",
+        "max_count",
+        "gamma",
+        "pool_counts",
+        "reveal_pool_labels",
+    }
+)
+"""Settings that decide how labelled images and pool are drawn; without effect where the split is given."""
 
 
 def make_split(
@@ -119,37 +153,37 @@ def make_split(
     """The split of one seed. Rows with label -1, where there are any, are the whole pool, and then classes only
     give labels (STL-10, or a folder with unsorted images). Rows with label -2 are of none of the classes and go to
     the pool. ``hold_out`` sets some of the labels aside."""
-    if len(labels) and not OUTSIDE <= labels.min() <= labels.max() < num_classes:
+    if len(labels) and not OOD <= labels.min() <= labels.max() < num_classes:
         raise ValueError(f"labels must lie in -2 .. {num_classes - 1}")
     if num_classes < 2:
         raise UserError(f"A classifier needs at least two classes, not {num_classes}; add images of another class.")
     names = [str(c) for c in range(num_classes)] if class_names is None else list(class_names)
     available = [int(n) for n in np.bincount(labels[labels >= 0], minlength=num_classes)]
-    if config.profile == "given":
+    if config.kind == "given":
         _refuse_unlabelled_class(available, names)
         labelled = np.flatnonzero(labels >= 0)
-        outside = np.flatnonzero(labels == OUTSIDE)[: config.unknown_count]
-        pool = np.concatenate([np.flatnonzero(labels == UNKNOWN), outside])
+        outside = np.flatnonzero(labels == OOD)[: config.ood_count]
+        pool = np.concatenate([np.flatnonzero(labels == UNLABELLED), outside])
         return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
     wanted = _labelled_counts(config, available, seed)
     _refuse_unlabelled_class(wanted, names)
     _refuse_too_few_labels(available, wanted, names)
-    pool_is_unknown = bool((labels == UNKNOWN).any())
+    pool_is_unknown = bool((labels == UNLABELLED).any())
     if pool_is_unknown:
         _refuse_pool_settings(config)
         pool_counts = [0] * num_classes
     else:
         pool_counts = _pool_counts(config, available, wanted, names, seed)
     labelled, pool, outside = _draw(labels, wanted, pool_counts, seed)
-    if config.label_pool:  # images of none of the classes have no label to give
+    if config.reveal_pool_labels:  # images of none of the classes have no label to give
         labelled, pool, outside = np.concatenate([labelled, pool]), pool[:0], outside[:0]
-    if config.unknown_count is not None and config.unknown_count > len(outside) and not config.label_pool:
+    if config.ood_count is not None and config.ood_count > len(outside) and not config.reveal_pool_labels:
         raise UserError(
-            f"There are {len(outside)} images of unknown classes, fewer than unknown_count = {config.unknown_count}; "
+            f"There are {len(outside)} out-of-distribution images, fewer than ood_count = {config.ood_count}; "
             "lower it."
         )
-    pool = np.concatenate([pool, outside[: config.unknown_count]])
+    pool = np.concatenate([pool, outside[: config.ood_count]])
     return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
 
@@ -159,7 +193,7 @@ def _held_out(split: Split, config: SplitConfig, hold_out: bool) -> Split:
         return split
     chosen = np.zeros(len(split.labelled), dtype=bool)
     for c, count in enumerate(split.labelled_counts):
-        wanted = min(count - 1, max(1, round(config.heldout * count)))
+        wanted = min(count - 1, max(1, round(config.calibration_fraction * count)))
         chosen[np.flatnonzero(split.labels == c)[count - wanted :]] = True
     if not chosen.any():
         raise UserError(
@@ -180,7 +214,7 @@ def _draw(
     """The random part: labels, pool, images of none of the classes; the order of the calls to ``rng`` is the
     protocol's."""
     rng = np.random.RandomState(seed)
-    unknown = np.flatnonzero(labels == UNKNOWN)
+    unknown = np.flatnonzero(labels == UNLABELLED)
     rng.shuffle(unknown)
     labelled, pool = [], [unknown]
     for c, (n, m) in enumerate(zip(labelled_counts, pool_counts, strict=True)):
@@ -191,7 +225,7 @@ def _draw(
         pool.append(rows[n : n + m])
     chosen = np.concatenate(labelled)
     rng.shuffle(chosen)
-    outside = np.flatnonzero(labels == OUTSIDE)
+    outside = np.flatnonzero(labels == OOD)
     rng.shuffle(outside)
     return chosen, np.concatenate(pool), outside
 
@@ -199,27 +233,27 @@ def _draw(
 def _labelled_counts(config: SplitConfig, available: Sequence[int], seed: int) -> list[int]:
     if config.labelled_counts is not None:
         return _one_per_class("labelled_counts", config.labelled_counts, len(available))
-    if config.labelled_share is not None:
-        return [round(config.labelled_share * count) for count in available]
-    return class_counts(config.labelled_profile, len(available), config.labels_per_class, config.gamma_l, seed)
+    if config.labelled_fraction is not None:
+        return [round(config.labelled_fraction * count) for count in available]
+    return class_counts(config.labelled_distribution, len(available), config.labels_per_class, config.gamma_l, seed)
 
 
 def _pool_counts(
     config: SplitConfig, available: list[int], labelled: list[int], names: list[str], seed: int
 ) -> list[int]:
     left = [a - n for a, n in zip(available, labelled, strict=True)]
-    if config.counts is not None:
-        counts, fix = _one_per_class("counts", config.counts, len(left)), "its entry in counts"
-    elif config.profile == "natural":
+    if config.pool_counts is not None:
+        counts, fix = _one_per_class("pool_counts", config.pool_counts, len(left)), "its entry in pool_counts"
+    elif config.pool_distribution == "natural":
         counts, fix = left, "the number of labels"
     else:
         largest, fix = config.max_count or min(left), "max_count"
         if largest < 1:
             raise UserError(
                 f"Class {names[left.index(0)]!r} has no image left for the pool after its labels; "
-                "lower labels_per_class, or give counts for the pool."
+                "lower labels_per_class, or give pool_counts."
             )
-        counts = class_counts(config.profile, len(left), largest, config.gamma, seed)
+        counts = class_counts(config.pool_distribution, len(left), largest, config.gamma, seed)
     for c, count in enumerate(counts):
         if count > left[c]:
             raise UserError(
@@ -254,8 +288,8 @@ def _refuse_too_few_labels(available: Sequence[int], wanted: Sequence[int], name
 
 def _refuse_pool_settings(config: SplitConfig) -> None:
     """Rows of unknown class cannot be counted out by class, nor serve as labels."""
-    if config.counts is not None or config.max_count is not None or config.label_pool:
+    if config.pool_counts is not None or config.max_count is not None or config.reveal_pool_labels:
         raise UserError(
             "The pool is the images without a label, whose classes are not known; "
-            "leave out counts, max_count and label_pool."
+            "leave out pool_counts, max_count and reveal_pool_labels."
         )

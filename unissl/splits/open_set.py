@@ -18,18 +18,18 @@ from unissl.data.dataset import require_two_classes
 from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError, did_you_mean
 from unissl.splits import SplitConfig
-from unissl.types import OUTSIDE, ImageTable
+from unissl.types import OOD, ImageTable
 
 
 def load_data(data: DataConfig, split: SplitConfig) -> Dataset:
     """The data set, with the unknowns that the split asks for."""
     dataset = load(data)
-    if split.unknown_classes:
-        dataset = declare_unknown(dataset, split.unknown_classes)
-    if split.unknown_data is not None:
+    if split.ood_classes:
+        dataset = declare_unknown(dataset, split.ood_classes)
+    if split.ood_data is not None:
         size = dataset.train.images.shape[1]
-        chosen = DataConfig(name=split.unknown_data, root=split.unknown_root, size=size, test_limit=data.test_limit)
-        dataset = add_unknowns(dataset, load(chosen), split.unknown_data_classes)
+        chosen = DataConfig(name=split.ood_data, root=split.ood_root, image_size=size, test_limit=data.test_limit)
+        dataset = add_unknowns(dataset, load(chosen), split.ood_data_classes)
     return dataset
 
 
@@ -41,7 +41,7 @@ def declare_unknown(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
             raise UserError(f"{dataset.name} has no class {name!r} to be unknown.{did_you_mean(name, list(names))}")
     known = tuple(name for name in names if name not in unknown)
     require_two_classes(known, f"{dataset.name} without its unknown classes")
-    number = np.array([known.index(name) if name in known else OUTSIDE for name in names], dtype=np.int64)
+    number = np.array([known.index(name) if name in known else OOD for name in names], dtype=np.int64)
 
     def relabelled(table: ImageTable) -> ImageTable:
         labels = np.where(table.labels >= 0, number[table.labels], table.labels)
@@ -73,13 +73,13 @@ def _appended(table: ImageTable, images: npt.NDArray[np.uint8]) -> ImageTable:
     if fitted.shape[1:3] != (height, width):
         if height != width:
             raise UserError(
-                f"Images of {height} x {width} pixels cannot take unknowns from a second data set; set data.size."
+                f"Images of {height} x {width} pixels cannot take unknowns from a second data set; set data.image_size."
             )
         fitted = scale_arrays(fitted, height)
     return replace(
         table,
         images=np.concatenate([table.images, fitted]),
-        labels=np.concatenate([table.labels, np.full(len(fitted), OUTSIDE)]),
+        labels=np.concatenate([table.labels, np.full(len(fitted), OOD)]),
         files=None if table.files is None else (*table.files, *[""] * len(fitted)),
         content=None,
         originals=None,

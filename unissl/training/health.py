@@ -24,7 +24,7 @@ def collapse(predicted: npt.NDArray[np.int64], num_classes: int) -> str | None:
     return (
         f"{few} of {num_classes} classes are predicted, {share:.0%} of the images as class {top}: unless they really "
         "are that one-sided, the model is collapsing. More labels per class, a lower optim.lr or a milder "
-        "augment.geometry usually help."
+        "augment.geometry_scale usually help."
     )
 
 

@@ -42,7 +42,9 @@ def advice(batch: BatchConfig) -> str:
     """Half of each batch, or of the images once the batches are single images."""
     smaller = {name: size // 2 for name, size in batch.model_dump().items() if size > 1}
     if not smaller:
-        return "There is not enough memory for a step; use smaller images (--set data.size=...) or a smaller --net."
+        return (
+            "There is not enough memory for a step; use smaller images (--set data.image_size=...) or a smaller --net."
+        )
     settings = " ".join(f"--set batch.{name}={size}" for name, size in smaller.items())
     return (
         f"There is not enough memory for batches of {batch.labelled} labelled and {batch.unlabelled} unlabelled images "

@@ -21,7 +21,7 @@ class OptimConfig(Settings):
     """SGD with Nesterov momentum, or Adam."""
     lr: float = Field(default=0.03, gt=0)
     """Learning rate at the start."""
-    backbone_lr: float = Field(default=0.1, gt=0, le=1)
+    backbone_lr_scale: float = Field(default=0.1, gt=0, le=1)
     """With net.pretrained: the rate of the pretrained part, as a share of the rate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD."""
@@ -29,7 +29,7 @@ class OptimConfig(Settings):
     """L2 decay of tensors with two or more dimensions; biases and BatchNorm get none."""
     schedule: Literal["cosine", "step", "constant"] = "cosine"
     """cosine: lr cos(7 pi t / 16 T). step: a fifth of lr in the last fifth of the budget."""
-    ema: float = Field(default=0.999, ge=0, lt=1)
+    ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the averaged parameters that are evaluated; 0 evaluates the live ones."""
 
 
@@ -39,7 +39,7 @@ def build_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.Optim
     parameters = [p for p in module.parameters() if p.requires_grad]
     groups = _groups([p for p in parameters if id(p) not in pretrained], config, share=1.0)
     if pretrained:
-        groups += _groups([p for p in parameters if id(p) in pretrained], config, share=config.backbone_lr)
+        groups += _groups([p for p in parameters if id(p) in pretrained], config, share=config.backbone_lr_scale)
     if config.name == "adam":
         return torch.optim.Adam(groups, lr=config.lr, foreach=True)
     return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)

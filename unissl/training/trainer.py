@@ -38,10 +38,10 @@ class TrainConfig(Settings):
     """Training steps; found from ``minutes`` where those are given instead."""
     minutes: float | None = Field(default=None, gt=0)
     """Time budget; turned into ``steps`` before the start and only a note from then on."""
-    folds: int = Field(default=4, ge=0)
+    cv_folds: int = Field(default=4, ge=0)
     """Without test images: parts the labels are cut into for an estimate by cross-validation, each left out of one more
     training of the same length; 0 or 1 for no estimate."""
-    epochs: int = Field(default=20, ge=1)
+    evaluations: int = Field(default=20, ge=1)
     """Equal parts the budget is cut into; each ends with an evaluation."""
     diagnostics: bool = False
     """At each evaluation also record how good pseudo-labels and relations in the pool are, where its truth is known;
@@ -121,7 +121,7 @@ class Trainer:
     def run(self) -> None:
         total = self.config.steps
         assert total is not None
-        ends = epoch_ends(total, self.config.epochs)
+        ends = epoch_ends(total, self.config.evaluations)
         self.recall_record(total)
         self.finite = torch.tensor(True)
         self.started = time.monotonic() - self.state.seconds
@@ -132,7 +132,7 @@ class Trainer:
             TrainingProgress(f"{self.title}", total, self.state.step, self.quiet) as self.progress,
         ):
             while self.state.step < total:
-                step = step_at(self.state.step, total, self.config.epochs)
+                step = step_at(self.state.step, total, self.config.evaluations)
                 context = TrainerContext(self.state.learner, self.state.ema.shadow, self.batches, step)
                 if step.iteration in ends or step.iteration == 0:
                     take_over_state(self.state.learner.state_dict(), self.state.ema.shadow)
@@ -152,7 +152,7 @@ class Trainer:
 
     def recall_record(self, total: int) -> None:
         """Take up what the record says of the current epoch, so that a resumed run warns as an unbroken one would."""
-        epoch = step_at(self.state.step, total, self.config.epochs).epoch
+        epoch = step_at(self.state.step, total, self.config.evaluations).epoch
         for line in self.folder.read_metrics():
             if line["kind"] == "warning":
                 self.warned.add(line["about"])

@@ -95,8 +95,8 @@ def test_grey_of_the_rectangle_is_the_luma_of_its_colour() -> None:
     "config",
     [
         AugmentConfig(),
-        AugmentConfig(flip=False, pad=2, operations=5, geometry=0.4, cutout=0.0),
-        AugmentConfig(operations=0),
+        AugmentConfig(flip=False, pad=2, randaugment_n=5, geometry_scale=0.4, cutout_max=0.0),
+        AugmentConfig(randaugment_n=0),
     ],
     ids=["default", "changed", "no operations"],
 )
@@ -115,7 +115,7 @@ def test_the_loop_and_tensors_give_the_same_views(
     count: int, shape: tuple[int, int, int], pictures: Pictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU has a compiled loop, every other device works on tensors; a CPU can do both."""
-    images, config = pictures(count, *shape), AugmentConfig(operations=6)
+    images, config = pictures(count, *shape), AugmentConfig(randaugment_n=6)
 
     def made() -> list[Tensor]:
         return [make_view(view, images, config, seed=2, step=count, stream="a") for view in ("flip", "weak", "strong")]
@@ -137,7 +137,7 @@ def test_the_loop_is_compiled_once(pictures: Pictures) -> None:
     """A table in another memory order would be compiled for anew, which takes longer than many views."""
     for shape, config in (
         ((9, 12, 3), AugmentConfig()),
-        ((12, 12, 1), AugmentConfig(crop=8, cutout=0.0, operations=0)),
+        ((12, 12, 1), AugmentConfig(crop=8, cutout_max=0.0, randaugment_n=0)),
     ):
         for view in ("flip", "weak", "strong"):
             make_view(view, pictures(3, *shape), config, seed=0, step=0, stream="a")
@@ -199,7 +199,7 @@ def test_grey_images_are_left_as_they_are(view: str, pictures: Pictures) -> None
     """The operations work in place, and grey images need no packing: a careless one would write into the pool."""
     images = pictures(30, 28, 28, 1)
     before = images.clone()
-    make_view(view, images, AugmentConfig(operations=6), seed=0, step=0, stream="a")
+    make_view(view, images, AugmentConfig(randaugment_n=6), seed=0, step=0, stream="a")
     assert torch.equal(images, before)
 
 

@@ -17,7 +17,7 @@ ADDRESS = {"seed": 3, "step": 5, "stream": "unlabelled"}
 
 def make(copies: int = 3, dropout: float = 0.5) -> FeatureViews:
     vectors = np.random.default_rng(0).normal(1.0, 1.0, (N, 1 + copies, D)).astype(np.float32)
-    return FeatureViews(vectors, AugmentConfig(dropout=dropout, copies=copies), torch.device("cpu"))
+    return FeatureViews(vectors, AugmentConfig(feature_dropout=dropout, cached_views=copies), torch.device("cpu"))
 
 
 def test_shape_and_length() -> None:
@@ -47,7 +47,7 @@ def test_strong_view_entry_by_entry(copies: int, dropout: float, view: str) -> N
 
 def test_weak_views_of_labelled_images_may_lack_entries_too() -> None:
     """Of the clean vector, and in training alone: what is predicted or scanned is whole."""
-    settings = AugmentConfig(dropout=0.9, label_dropout=0.25, copies=3)
+    settings = AugmentConfig(feature_dropout=0.9, labelled_feature_dropout=0.25, cached_views=3)
     views = FeatureViews(make().features, settings, torch.device("cpu"))
     clean = torch.from_numpy(views.features[ROWS, 0])
     keep = uniform_table(3, 5, "labelled", "weak", len(ROWS), 1 + D)[:, 1:] >= 0.25
@@ -60,14 +60,14 @@ def test_weak_views_of_labelled_images_may_lack_entries_too() -> None:
 
 def test_every_copy_is_drawn_about_as_often_and_never_the_clean_vector() -> None:
     vectors = np.broadcast_to(np.arange(4, dtype=np.float32)[None, :, None], (1, 4, 1))
-    views = FeatureViews(vectors, AugmentConfig(dropout=0.0), torch.device("cpu"))
+    views = FeatureViews(vectors, AugmentConfig(feature_dropout=0.0), torch.device("cpu"))
     counts = np.bincount(views("strong", np.zeros(3000, np.int64)).flatten().long().numpy(), minlength=4)
     assert counts[0] == 0 and (abs(counts[1:] - 1000) < 150).all()
 
 
 def test_dropping_keeps_the_mean() -> None:
     vectors = np.ones((1, 2, 50), np.float32)
-    views = FeatureViews(vectors, AugmentConfig(dropout=0.3), torch.device("cpu"))
+    views = FeatureViews(vectors, AugmentConfig(feature_dropout=0.3), torch.device("cpu"))
     made = views("strong", np.zeros(2000, np.int64))
     assert made.unique().tolist() == [0.0, pytest.approx(1 / 0.7)]
     assert made.mean().item() == pytest.approx(1.0, abs=0.01)  # five deviations of 100,000 draws

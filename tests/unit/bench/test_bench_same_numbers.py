@@ -76,7 +76,7 @@ def plain_terms(case: StepCase) -> list[dict[str, float]]:
         batch = batches.at(iteration)
         lb, ulb = batch["labelled"], batch["unlabelled"]
         views = (view.contiguous() for view in (lb.views["weak"], ulb.views["weak"], ulb.views["strong"]))
-        terms.append(trainer.step(iteration, lb.truth, *views))
+        terms.append(trainer.step(iteration, lb.targets, *views))
     return terms
 
 

@@ -37,11 +37,11 @@ def test_digits_are_scaled_and_a_fixed_500_held_out() -> None:
 
 
 def test_digits_at_another_size_with_another_holdout() -> None:
-    dataset = load(DataConfig(size=16, holdout=97))
+    dataset = load(DataConfig(image_size=16, test_holdout=97))
     assert dataset.train.images.shape == (1700, 16, 16, 1)
     assert dataset.test is not None and len(dataset.test) == 97
     with pytest.raises(UserError, match="leaves nothing"):
-        load(DataConfig(holdout=1797))
+        load(DataConfig(test_holdout=1797))
 
 
 def test_arrays_with_and_without_channels() -> None:
@@ -105,7 +105,7 @@ def test_unknown_name_suggests() -> None:
     "config",
     [
         DataConfig(root="x"),
-        DataConfig(name="cifar10", holdout=3),
+        DataConfig(name="cifar10", test_holdout=3),
         DataConfig(name="fashion-mnist", test="x"),
         DataConfig(name="parquet", labels="x"),
     ],

@@ -121,7 +121,7 @@ def test_cifar10(tmp_path: Path, write: Callable[[Path], Path], root: str) -> No
 
 def test_cifar100_has_fine_labels_and_its_own_moments(tmp_path: Path) -> None:
     write_archive(tmp_path / "cifar-100-python.tar.gz", "cifar-100-python", cifar100_files())
-    dataset = load(DataConfig(name="cifar100", root=str(tmp_path), size=16))
+    dataset = load(DataConfig(name="cifar100", root=str(tmp_path), image_size=16))
     assert dataset.train.labels.tolist() == [99, 0, 5, 17]
     assert dataset.train.class_names[17] == "thing 17" and dataset.train.num_classes == 100
     assert dataset.train.images.shape == (4, 16, 16, 3)

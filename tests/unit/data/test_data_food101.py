@@ -42,7 +42,7 @@ def squeezed(path: Path, size: int) -> np.ndarray:
 @pytest.mark.parametrize(("size", "stored"), [(None, 36), (64, 73)])
 def test_images_are_squeezed_to_a_square(tmp_path: Path, size: int | None, stored: int) -> None:
     root = write_all(tmp_path / "food-101")
-    dataset = load(DataConfig(name="food101", root=str(tmp_path), size=size))
+    dataset = load(DataConfig(name="food101", root=str(tmp_path), image_size=size))
     assert stored == math.floor((size or 32) / 0.875)
     assert dataset.train.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert dataset.test is not None and dataset.test.labels.tolist() == [0, 1, 2]

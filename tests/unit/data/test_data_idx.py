@@ -46,7 +46,7 @@ def no_debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def config(folder: Path, size: int | None = None) -> DataConfig:
-    return DataConfig(name="fashion-mnist", root=str(folder), size=size)
+    return DataConfig(name="fashion-mnist", root=str(folder), image_size=size)
 
 
 @pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bytes, "")])

@@ -64,7 +64,7 @@ def group_file(tmp_path: Path, text: str = GROUPS) -> str:
 
 
 def config(root: Path, groups: str | None = None, **more: Any) -> DataConfig:
-    return DataConfig(name="imagenet127", root=str(root), groups=groups, **more)
+    return DataConfig(name="imagenet127", root=str(root), class_map=groups, **more)
 
 
 def test_class_folders_by_a_file(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_group_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no UTF-8 text"):
         load(config(root, str(tmp_path / "binary")))
     with pytest.raises(UserError, match=r"data\.groups has no meaning for 'svhn'"):
-        load(DataConfig(name="svhn", groups="x"))
+        load(DataConfig(name="svhn", class_map="x"))
 
 
 def test_a_thousand_classes_want_a_group_file(tmp_path: Path) -> None:

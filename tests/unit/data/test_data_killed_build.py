@@ -48,7 +48,7 @@ def photos(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def load_photos(root: Path, **settings: Any) -> ImageTable:
-    return load(DataConfig(name="folder", root=str(root), size=SIDE, **settings)).train
+    return load(DataConfig(name="folder", root=str(root), image_size=SIDE, **settings)).train
 
 
 class Counter:
@@ -188,7 +188,7 @@ def test_a_read_only_cache_serves_what_it_has(photos: Path, monkeypatch: pytest.
     monkeypatch.setattr(FileLock, "acquire", acquire)
     load_photos(photos)
     with pytest.raises(UserError, match=r"cannot be written \(Read-only file system\); set \$UNISSL_CACHE"):
-        load(DataConfig(name="folder", root=str(photos), size=SIDE + 1))
+        load(DataConfig(name="folder", root=str(photos), image_size=SIDE + 1))
 
 
 BUILD = """

@@ -198,7 +198,7 @@ def test_a_folder_tells_of_its_images_also_from_the_cache(photos: Path, monkeypa
         TOLD[Oddity.TURNED]: ("unlabeled/b é.jpg",),
         BEYOND_ASCII: ("unlabeled/b é.jpg",),
     }
-    config = DataConfig(name="folder", root=str(photos), size=16)
+    config = DataConfig(name="folder", root=str(photos), image_size=16)
     assert load(config).train.remarks == expected
     monkeypatch.delattr("unissl.data.store.decode_to_cache.decode_stream")
     assert load(config).train.remarks == expected
@@ -207,7 +207,7 @@ def test_a_folder_tells_of_its_images_also_from_the_cache(photos: Path, monkeypa
 def test_held_out_images_are_told_of_once(photos: Path) -> None:
     for number in range(3):
         (photos / "cat" / f"{number}.jpg").write_bytes(turned(6))
-    data = load(DataConfig(name="folder", root=str(photos), size=16, holdout=4))
+    data = load(DataConfig(name="folder", root=str(photos), image_size=16, test_holdout=4))
     assert data.test is not None
     told = joined([data.train.remarks, data.test.remarks])
     assert sorted(told[TOLD[Oddity.TURNED]]) == [f"cat/{number}.jpg" for number in range(3)]

@@ -53,7 +53,7 @@ def test_labelled_rows_then_the_pool_without_truth(tmp_path: Path) -> None:
 
 
 def test_any_size(tmp_path: Path) -> None:
-    dataset = load(DataConfig(name="stl10", root=str(write_all(tmp_path)), size=96))
+    dataset = load(DataConfig(name="stl10", root=str(write_all(tmp_path)), image_size=96))
     assert np.array_equal(dataset.train.images, np.concatenate([PIXELS[:20], PIXELS[22:]]))
 
 

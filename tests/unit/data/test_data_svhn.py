@@ -66,7 +66,7 @@ def test_train_and_extra_are_learnt_from(tmp_path: Path, pack: Callable[[bytes],
 
 
 def test_is_read_once_and_then_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = DataConfig(name="svhn", root=str(write_all(tmp_path)), size=16)
+    config = DataConfig(name="svhn", root=str(write_all(tmp_path)), image_size=16)
     load(config)
     monkeypatch.delattr("unissl.data.sources.svhn.store_blocks")
     dataset = load(config)

@@ -173,7 +173,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def load_photos(root: Path, **settings: Any) -> ImageTable:
-    return load(DataConfig(name="folder", root=str(root), size=8, **settings)).train
+    return load(DataConfig(name="folder", root=str(root), image_size=8, **settings)).train
 
 
 def row_of(table: ImageTable, file: str) -> Any:
@@ -297,7 +297,7 @@ def test_loose_test_images_are_listed(photos: Path) -> None:
     (test / "cat").mkdir(parents=True)
     plain().save(test / "cat" / "a.png")
     plain().save(test / "b.png")
-    found = load(DataConfig(name="folder", root=str(photos), size=8, test=str(test))).test
+    found = load(DataConfig(name="folder", root=str(photos), image_size=8, test=str(test))).test
     assert found is not None and found.files == ("cat/a.png",)
     assert found.skipped == (("b.png", "lies in no class folder, so its class is unknown"),)
 

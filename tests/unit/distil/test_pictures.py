@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(root: Path) -> ImageTable:
-    return load_folder(DataConfig(name="folder", root=str(root), size=SIZE)).train
+    return load_folder(DataConfig(name="folder", root=str(root), image_size=SIZE)).train
 
 
 def vector(pixels: np.ndarray) -> np.ndarray:

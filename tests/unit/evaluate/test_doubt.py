@@ -31,12 +31,12 @@ def test_levels_follow_the_pool_between_limits() -> None:
 
 def test_reasons() -> None:
     plain = Doubt(confidence=0.8, outlier=0.6)
-    assert words(plain, said(0.81, 0.79, 0.41, 0.39)) == [None, "unsure", "unsure", "none-of-these"]
+    assert words(plain, said(0.81, 0.79, 0.41, 0.39)) == [None, "low-confidence", "low-confidence", "outlier"]
     detector = Doubt(confidence=0.8, outlier=0.5)
-    assert words(detector, said(0.9, 0.9, 0.6, detected=(0.4, 0.6, 0.4))) == [None, "none-of-these", "unsure"]
+    assert words(detector, said(0.9, 0.9, 0.6, detected=(0.4, 0.6, 0.4))) == [None, "outlier", "low-confidence"]
 
 
 def test_a_model_of_an_older_manifest_calls_nothing_an_outsider() -> None:
     doubt = Doubt.from_manifest({})
-    assert words(doubt, said(0.3, 0.6)) == ["unsure", None]
-    assert Doubt.from_manifest({"look": {"confidence": 0.7, "outlier": 0.9}}) == Doubt(0.7, 0.9)
+    assert words(doubt, said(0.3, 0.6)) == ["low-confidence", None]
+    assert Doubt.from_manifest({"review_thresholds": {"confidence": 0.7, "outlier": 0.9}}) == Doubt(0.7, 0.9)

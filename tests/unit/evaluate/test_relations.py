@@ -20,7 +20,7 @@ from unissl.run_folder import RunFolder
 
 WALK = Walk(ridge=0.1, steps=3, temperature=0.25, self_bias=2.0)
 TINY: dict[str, Any] = {
-    "data": {"name": "digits", "size": 8, "holdout": 500},
+    "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
     "split": {"max_count": 30, "gamma": 5.0},
     "net": {"name": "small"},
     "augment": {"pad": 1},
@@ -124,7 +124,7 @@ def lines(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def test_the_record_changes_no_other_number_and_survives_a_resume(tmp_path: Path) -> None:
-    train = {"steps": 4, "epochs": 2, "log_every": 1}
+    train = {"steps": 4, "evaluations": 2, "log_every": 1}
     plain = run(build_config({**TINY, "train": train}), tmp_path / "plain", quiet=True)
     watched = run(build_config({**TINY, "train": {**train, "diagnostics": True}}), tmp_path / "watched", quiet=True)
     kept = lines(watched.folder)
@@ -150,6 +150,6 @@ def test_without_truth_there_is_no_record(tmp_path: Path, monkeypatch: pytest.Mo
         return dataset
 
     monkeypatch.setattr("unissl.run.pipeline.load_data", forgetful)
-    tree = {**TINY, "split": {}, "train": {"steps": 2, "epochs": 1, "diagnostics": True}}
+    tree = {**TINY, "split": {}, "train": {"steps": 2, "evaluations": 1, "diagnostics": True}}
     finished = run(build_config(tree), tmp_path / "run", quiet=True)
     assert [line["pool"] for line in finished.folder.read_metrics() if line["kind"] == "eval"] == [{}]

@@ -69,7 +69,7 @@ def test_pretrained_parts_get_their_share_of_the_rate(optimizer: str) -> None:
     moved = {}
     for share in (1.0, 0.25):
         net = tuned(2)
-        config = OptimConfig(name=optimizer, lr=0.5, momentum=0, weight_decay=0, backbone_lr=share)  # type: ignore[arg-type]
+        config = OptimConfig(name=optimizer, lr=0.5, momentum=0, weight_decay=0, backbone_lr_scale=share)  # type: ignore[arg-type]
         built = build_optimizer(net, config)
         set_learning_rate(built, 0.01)
         before = values(net)
@@ -82,7 +82,7 @@ def test_pretrained_parts_get_their_share_of_the_rate(optimizer: str) -> None:
 
 def test_groups_of_the_optimiser() -> None:
     net = tuned(1)
-    groups = build_optimizer(net, OptimConfig(lr=0.2, weight_decay=0.3, backbone_lr=0.1)).param_groups
+    groups = build_optimizer(net, OptimConfig(lr=0.2, weight_decay=0.3, backbone_lr_scale=0.1)).param_groups
     assert [(group["lr"], group["weight_decay"], len(group["params"])) for group in groups] == [
         (0.2, 0.3, 1),
         (0.2, 0.0, 1),
@@ -93,7 +93,7 @@ def test_groups_of_the_optimiser() -> None:
 
 @pytest.mark.parametrize("blocks", [9, 20])
 def test_more_parts_than_there_are(blocks: int) -> None:
-    with pytest.raises(UserError, match=f"net.train_blocks = {blocks} leaves nothing of .*9 parts .*stem, stage1"):
+    with pytest.raises(UserError, match=f"net.unfreeze_last = {blocks} leaves nothing of .*9 parts .*stem, stage1"):
         tuned(blocks)
 
 

@@ -51,13 +51,13 @@ def test_names_that_cannot_be_read(text: str) -> None:
     with pytest.raises(UserError, match="not written as it should be"):
         parse(text)
     with pytest.raises(UserError, match="^Setting 'net'.*package.module:factory"):
-        build_config({"net": {"name": text, "frozen": True}})
+        build_config({"net": {"name": text, "freeze_backbone": True}})
 
 
 @pytest.mark.parametrize(
     "settings, says",
     [
-        ({"name": "timm:x"}, "set net.frozen or net.pretrained"),
+        ({"name": "timm:x"}, "set net.freeze_backbone or net.pretrained"),
         ({"name": "timm:x", "frozen": True, "pretrained": True}, "leave out net.pretrained"),
         ({"name": "small", "pretrained": True}, "no pretrained weights to start from for 'small'"),
         ({"name": "efficientnet-lite0", "train_blocks": 1}, "set net.pretrained too"),
@@ -273,7 +273,9 @@ def test_images_of_a_size_that_a_network_cannot_read(nets_here: Path) -> None:
     net = build("nets_of_a_user:Fussy", 2)
     refuse_unreadable_size(net, "fussy", 3, 20, 20)
     assert net.training
-    with pytest.raises(UserError, match="cannot read images of 32 x 32 pixels.*I want 20 pixels.*set data.size to 20"):
+    with pytest.raises(
+        UserError, match="cannot read images of 32 x 32 pixels.*I want 20 pixels.*set data.image_size to 20"
+    ):
         refuse_unreadable_size(net, "fussy", 3, 32, 32)
 
 

@@ -69,7 +69,7 @@ def test_only_instructions_of_its_own_count(
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
     monkeypatch.setattr("unissl.nets.bf16.survives", lambda trial: True)
     assert cpu_computes_in_half() is expected
-    monkeypatch.setenv("UNISSL_BFLOAT16", "0")
+    monkeypatch.setenv("UNISSL_DISABLE_BF16", "1")
     assert not cpu_computes_in_half()
 
 

@@ -12,24 +12,24 @@ from unissl.paper.experiments.registry import EXPERIMENTS
 from unissl.paper.grid.plan import PlannedRun, plan
 
 COMMON = {
-    "augment.pad": 4, "augment.flip": True, "augment.operations": 3, "augment.geometry": 1.0, "augment.cutout": 0.5,
-    "net.name": "wrn-28-2", "net.bn_momentum": 0.001, "net.frozen": False, "net.pretrained": False,
+    "augment.pad": 4, "augment.flip": True, "augment.randaugment_n": 3, "augment.geometry_scale": 1.0, "augment.cutout_max": 0.5,
+    "net.name": "wrn-28-2", "net.bn_momentum": 0.001, "net.freeze_backbone": False, "net.pretrained": False,
     "batch.labelled": 64, "batch.unlabelled": 448, "batch.evaluation": 256,
     "optim.name": "sgd", "optim.lr": 0.03, "optim.momentum": 0.9, "optim.weight_decay": 5e-4,
-    "optim.schedule": "cosine", "optim.ema": 0.999,
-    "train.steps": 262144, "train.epochs": 256, "train.log_every": 256, "train.precision": "float32",
-    "split.labels_per_class": 4, "split.labelled_profile": "uniform", "split.gamma_l": 1.0,
+    "optim.schedule": "cosine", "optim.ema_decay": 0.999,
+    "train.steps": 262144, "train.evaluations": 256, "train.log_every": 256, "train.precision": "float32",
+    "split.labels_per_class": 4, "split.labelled_distribution": "uniform", "split.gamma_l": 1.0,
 }  # fmt: skip
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "food101": {"augment.pad": 0, "augment.crop": 32},
     "cifar10-n10-a100": {"split.labels_per_class": 1},
     "cifar10-resnet50-a100": {"net.name": "resnet-50"},
-    "imagenet127": {"split.labelled_share": 0.1, "split.profile": "natural"},
+    "imagenet127": {"split.labelled_fraction": 0.1, "split.pool_distribution": "natural"},
     "ssb": {"batch.unlabelled": 128},
     "scomatch": {"batch.unlabelled": 128},
     "calimatch": {
         "batch.labelled": 50, "batch.unlabelled": 50, "optim.name": "adam", "optim.lr": 3e-3,
-        "optim.weight_decay": 0.0, "optim.schedule": "step", "optim.ema": 0.0,
+        "optim.weight_decay": 0.0, "optim.schedule": "step", "optim.ema_decay": 0.0,
     },
 }  # fmt: skip
 """By data set, setting or method."""
@@ -54,14 +54,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "simpro": {"threshold": 0.95, "tau": 1.0, "momentum": 0.9},
     "cdmad": {"threshold": 0.95, "debias_from": 51 / 256, "soft": False},
     "meta-expert": {
-        "threshold": 0.95, "taus": [0.0, 2.0, 4.0], "balance": 0.99, "warm_up": 19 / 256, "estimate": 1 / 256,
+        "threshold": 0.95, "taus": [0.0, 2.0, 4.0], "balance": 0.99, "warm_up": 19 / 256, "cross_validation": 1 / 256,
         "bn_momentum": 0.001,
     },
     "cpg": {
         "warm_up": 30 / 256, "update_every": 5 / 256, "threshold": 0.95, "agreement": 0.8, "smoothing": 0.1,
         "copies": 10,
     },
-    "supervised": {},
+    "fully-supervised": {},
     "logit-adjust": {},
     "ssb": {
         "threshold": 0.95, "warm_up": 475 / 512, "entropy_weight": 0.1, "consistency_weight": 0.5,
@@ -110,8 +110,8 @@ def test_protocol_of_every_run() -> None:
         for place in (data, run.setting.name, method):
             wanted |= EXCEPTIONS.get(place, {})
         assert differing(tree, wanted) == {}, (run.experiment.name, run.setting.name, method)
-        assert "data.size" not in tree  # 32 x 32 as they are, or as their loader makes them
-        assert tree["split.label_pool"] == (method in ("supervised", "logit-adjust"))
+        assert "data.image_size" not in tree  # 32 x 32 as they are, or as their loader makes them
+        assert tree["split.reveal_pool_labels"] == (method in ("fully-supervised", "logit-adjust"))
 
 
 def test_splits_of_every_run() -> None:
@@ -123,10 +123,10 @@ def test_splits_of_every_run() -> None:
             kind = {"u": "uniform", "lt": "long-tailed", "a": "arbitrary"}[
                 run.setting.name.split("-")[-1].rstrip("0123456789")
             ]
-            assert split.profile == kind and run.setting.name.endswith(str(int(split.gamma)))
+            assert split.pool_distribution == kind and run.setting.name.endswith(str(int(split.gamma)))
         else:
             assert split.max_count is None and data in ("stl10", "imagenet127")
-        assert (split.unknown_data, split.unknown_data_classes) == (
+        assert (split.ood_data, split.ood_data_classes) == (
             ("imagenet127", 10) if run.setting.name == "cifar10-open-a100" else (None, None)
         )
 

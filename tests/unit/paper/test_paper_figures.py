@@ -25,12 +25,12 @@ from unissl.run.config import build_config
 from unissl.run.pipeline import run
 
 TINY: dict[str, Any] = {
-    "data": {"name": "digits", "size": 8, "holdout": 500},
+    "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
     "split": {"max_count": 30, "gamma": 5.0},
     "net": {"name": "small"},
     "augment": {"pad": 1},
     "batch": {"labelled": 4, "unlabelled": 16},
-    "train": {"steps": 2, "epochs": 2, "diagnostics": True},
+    "train": {"steps": 2, "evaluations": 2, "diagnostics": True},
 }
 TRAINED: dict[str, dict[str, Any]] = {"fixmatch": {"method": {"name": "fixmatch"}}, "sage": {}, "sage-1": {"seed": 1}}
 EDITED: dict[str, dict[str, Any]] = {"beta-2": {"steps": 2}, "lambda-1": {"ridge": 1.0}, "k-5": {"anchors": 5}}
@@ -103,11 +103,11 @@ def test_sweeps_of_several_settings_share_their_base(runs: Path) -> None:
     series = group(read_run(runs / name) for name in ("sage", "beta-2", "lambda-1", "k-5"))
     swept = sensitivity.swept_settings(series)
     found = {key: sorted(sensitivity.value_of(one.first, key) for one in members) for key, members in swept.items()}
-    assert {key: values for key, values in found.items() if key != "method.anchors"} == {
+    assert {key: values for key, values in found.items() if key != "method.num_anchors"} == {
         "method.ridge": [0.1, 1.0],
-        "method.steps": [2.0, 5.0],
+        "method.walk_steps": [2.0, 5.0],
     }
-    assert found["method.anchors"] == [5.0, build("small", 10, 1).feat_dim + 1.0]
+    assert found["method.num_anchors"] == [5.0, build("small", 10, 1).feat_dim + 1.0]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -116,7 +116,7 @@ def test_the_default_number_of_anchors_is_that_of_the_network(temperature: float
     folder = shutil.copytree(runs / "sage", tmp_path / "sage")
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "temperature": temperature}))
-    assert sensitivity.value_of(read_run(folder), "method.anchors") == build("small", 10, 1).feat_dim + 1.0
+    assert sensitivity.value_of(read_run(folder), "method.num_anchors") == build("small", 10, 1).feat_dim + 1.0
 
 
 def test_class_similarities_by_all_pairs() -> None:

@@ -15,15 +15,21 @@ from unissl.run.config import fit_to_data, identity
 from unissl.run.pipeline import split_of
 from unissl.splits.open_set import load_data
 
-DATA = {"data.name", "data.size", "data.holdout", "data.test_limit"}
-SPLIT = {"split.gamma", "split.max_count", "split.unknown_data", "split.unknown_count"}
-OWN_MIX = {"split.labels_per_class", "split.labelled_share", "split.labelled_profile", "split.gamma_l", "split.profile"}
+DATA = {"data.name", "data.image_size", "data.test_holdout", "data.test_limit"}
+SPLIT = {"split.gamma", "split.max_count", "split.ood_data", "split.ood_count"}
+OWN_MIX = {
+    "split.labels_per_class",
+    "split.labelled_fraction",
+    "split.labelled_distribution",
+    "split.gamma_l",
+    "split.pool_distribution",
+}
 """Of STL-10 and ImageNet-127, whose mix no small set has."""
-VIEWS = {"augment.flip", "augment.pad", "augment.geometry", "augment.crop"}
-NETWORK = {"net.name", "net.bn_momentum", "method.anchors", "method.cuts"}
-BUDGET = {"train.steps", "train.epochs", "train.log_every", "train.checkpoint_every"}
+VIEWS = {"augment.flip", "augment.pad", "augment.geometry_scale", "augment.crop"}
+NETWORK = {"net.name", "net.bn_momentum", "method.num_anchors", "method.cuts"}
+BUDGET = {"train.steps", "train.evaluations", "train.log_every", "train.checkpoint_every"}
 SHORT = {
-    "batch.labelled", "batch.unlabelled", "optim.ema", "method.momentum", "method.drp_momentum", "method.bn_momentum",
+    "batch.labelled", "batch.unlabelled", "optim.ema_decay", "method.momentum", "method.drp_momentum", "method.bn_momentum",
     "method.queue", "method.warm_up",
 }  # fmt: skip
 """Forced by a short budget, as the recipe ``short`` has it."""
@@ -68,8 +74,8 @@ def test_what_a_method_changes_is_only_a_memory_or_a_size() -> None:
     for full, mini in pairs():
         found = {key: value for key, value in changed(full, mini).items() if key.startswith("method.")}
         found.pop("method.cuts", None)
-        if "method.anchors" in found:
-            assert found.pop("method.anchors") in ((50, 25), (80, 40), (200, 100))
+        if "method.num_anchors" in found:
+            assert found.pop("method.num_anchors") in ((50, 25), (80, 40), (200, 100))
         assert found == wanted.get(full.config.method.name, {}), (full.setting.name, full.variant.name)
 
 
@@ -79,7 +85,7 @@ def test_gammas_keep_their_order_and_every_column_its_profile() -> None:
             if full.experiment.name == name and full.config.data.name not in ("stl10", "imagenet127"):
                 ratio = 10 if full.config.data.name in ("cifar10", "svhn") else 1
                 assert mini.config.split.gamma == full.config.split.gamma / ratio
-                assert mini.config.split.profile == full.config.split.profile
+                assert mini.config.split.pool_distribution == full.config.split.pool_distribution
 
 
 def test_different_cells_of_a_table_stay_different_runs() -> None:

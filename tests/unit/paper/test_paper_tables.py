@@ -25,7 +25,7 @@ from unissl.paper.tables.sheet import Sheet, Tables
 from unissl.paper.tables.significance import Tally
 from unissl.paper.tables.significance_table import PUBLISHED, duels, printed_comparison, significance_tables
 
-ROWS = tuple(Variant(name, name.title(), {"method": {"name": name}}) for name in ("supervised", "fixmatch", "sage"))
+ROWS = tuple(Variant(name, name.title(), {"method": {"name": name}}) for name in ("fully-supervised", "fixmatch", "sage"))
 COLUMNS = tuple(Setting(f"s{n}", f"Set {n}", {"data": {"name": "cifar10"}}) for n in (1, 2))
 PRINTED = {("sage", "s1"): Printed(70.0, 1.5), ("fixmatch", "s1"): Printed(60.0, 2.0)}
 EXPERIMENT = Experiment("made-up", "Made up", COLUMNS, ROWS, (0, 1, 2), PRINTED)
@@ -39,7 +39,7 @@ def made_up() -> dict[Cell, Found]:
     """SAGE 10 points above FixMatch but for seed 2, which FixMatch lacks in the second setting."""
     cells: dict[Cell, Found] = {}
     for setting in ("s1", "s2"):
-        for name, base in (("supervised", 0.9), ("fixmatch", 0.5), ("sage", 0.6)):
+        for name, base in (("fully-supervised", 0.9), ("fixmatch", 0.5), ("sage", 0.6)):
             cells[name, setting] = Found({seed: summary(base, base + seed / 100) for seed in range(3)})
     del cells["fixmatch", "s2"].summaries[2]
     cells["fixmatch", "s2"].holes[2] = "failed: a | odd & reason"

@@ -18,15 +18,15 @@ from unissl.paper.grid.worker import Task
 from unissl.run.config import build_config, identity
 
 TINY: Tree = {
-    "data": {"name": "digits", "size": 8, "holdout": 500},
+    "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
     "split": {"max_count": 50, "gamma": 5.0},
     "net": {"name": "small"},
     "augment": {"flip": False, "pad": 1},
     "batch": {"labelled": 4, "unlabelled": 8},
-    "train": {"steps": 4, "epochs": 2},
+    "train": {"steps": 4, "evaluations": 2},
     "method": {"name": "fixmatch"},
 }
-LONGER: Tree = {"train": {"steps": 200, "epochs": 4, "checkpoint_every": 20}}
+LONGER: Tree = {"train": {"steps": 200, "evaluations": 4, "checkpoint_every": 20}}
 """Long enough to be killed between its first checkpoint and its end."""
 
 

@@ -11,7 +11,7 @@ from unissl.evaluation.predictions import Predictions
 from unissl.report.load_run import ESTIMATE, Answers, read_answers
 from unissl.run import predictions_io as answers
 from unissl.run_folder import RunFolder, write_json
-from unissl.types import OUTSIDE, ImageTable
+from unissl.types import OOD, ImageTable
 
 PROBS = np.array([[0.9, 0.1], [0.3, 0.7], [0.55, 0.45]], dtype=np.float32)
 
@@ -23,7 +23,7 @@ def table(labels: list[int], files: tuple[str, ...] | None = None) -> ImageTable
 
 def test_test_images_with_truth_and_files(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    answers.write_test_answers(folder, table([0, 0, OUTSIDE], ("a.jpg", "b.jpg", "c.jpg")), Predictions(PROBS))
+    answers.write_test_answers(folder, table([0, 0, OOD], ("a.jpg", "b.jpg", "c.jpg")), Predictions(PROBS))
     rows = pq.read_table(tmp_path / "test_predictions.parquet").to_pylist()
     assert [(r["file"], r["row"], r["truth"], r["class"]) for r in rows] == [
         ("a.jpg", 0, "cat", "cat"),
@@ -31,7 +31,7 @@ def test_test_images_with_truth_and_files(tmp_path: Path) -> None:
         ("c.jpg", 2, None, "cat"),
     ]
     assert np.allclose([r["margin"] for r in rows], [0.8, 0.4, 0.1], atol=1e-6)
-    assert np.allclose([r["outlier"] for r in rows], [0.1, 0.3, 0.45], atol=1e-6)
+    assert np.allclose([r["outlier_score"] for r in rows], [0.1, 0.3, 0.45], atol=1e-6)
     read = read_answers(folder, 2)
     assert read is not None and read.right.tolist() == [True, False], "images of none of the classes are left out"
     assert read.confidence is not None and np.allclose(read.confidence, [0.9, 0.7])

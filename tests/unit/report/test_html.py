@@ -60,7 +60,7 @@ def make_record(
     if pool:
         given = rng.integers(0, classes, pool)
         confidence = rng.random(pool).astype(np.float32)
-        columns = {"row": np.arange(pool), "class_index": given, "confidence": confidence, "outlier": 1 - confidence}
+        columns = {"row": np.arange(pool), "class_index": given, "confidence": confidence, "outlier_score": 1 - confidence}
         predicted = np.bincount(given, minlength=classes).tolist()
         known = {"accuracy": 0.5, "true_positives": predicted, "truth": predicted} if truth else {}
         summary["pool"] = {
@@ -162,7 +162,7 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
     runs = []
     for name, right in (("ours", 16), ("theirs", 12)):
         record = make_record(tmp_path / name, ["cat", "dog"], test=0)
-        record.summary["estimate"] = {  # type: ignore[index]
+        record.summary["cross_validation"] = {  # type: ignore[index]
             **{"folds": 4, "labels": 20, "accuracy": right / 20, "low": right / 20 - 0.1, "high": right / 20 + 0.1},
             **{"balanced_accuracy": right / 20, "steps": 600},
         }
@@ -229,7 +229,7 @@ def test_remarks_on_images_are_told_with_some_of_their_files(tmp_path: Path) -> 
         {"remark": "turned <upright>", "count": 1200, "files": [f"{i}.jpg" for i in range(1000)]},
         {"remark": "blown up", "count": 1, "files": ["<b>\udce4.png"]},
     ]
-    record.summary["remarks"] = remarks  # type: ignore[index]
+    record.summary["image_issues"] = remarks  # type: ignore[index]
     page = render(record, None, "gone")
     assert_sound(page)
     said = text_of(page)

@@ -32,7 +32,7 @@ def test_round_trip(path: Path, num_rows: int | None) -> None:
 
 
 def test_empty_pool_round_trip(tmp_path: Path) -> None:
-    full = make_split(LABELS, 3, SplitConfig(labels_per_class=2, label_pool=True), seed=1)
+    full = make_split(LABELS, 3, SplitConfig(labels_per_class=2, reveal_pool_labels=True), seed=1)
     write_split(full, tmp_path / "full.json")
     back = read_split(tmp_path / "full.json")
     assert back.unlabelled.tolist() == [] and back.unlabelled.dtype == np.int64

@@ -189,7 +189,7 @@ def test_foreign_labels_are_a_programming_error(labels: list[int]) -> None:
         ({"profile": "given", "label_pool": True}, "leave out counts"),
         ({"gamma": 0.5}, "split.gamma"),
         ({"labels_per_class": 0}, "split.labels_per_class"),
-        ({"counts": [1, -1]}, "split.counts.1"),
+        ({"counts": [1, -1]}, "split.pool_counts.1"),
         ({"max_counts": 5}, "Did you mean 'max_count'"),
     ],
 )

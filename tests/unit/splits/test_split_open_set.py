@@ -8,18 +8,18 @@ import pytest
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.splits import SplitConfig, make_split, read_split, write_split
-from unissl.types import OUTSIDE, UNKNOWN
+from unissl.types import OOD, UNLABELLED
 
-LABELS = np.random.default_rng(0).permutation(np.repeat([OUTSIDE, 0, 1, 2], [30, 20, 25, 40]))
+LABELS = np.random.default_rng(0).permutation(np.repeat([OOD, 0, 1, 2], [30, 20, 25, 40]))
 
 
 def test_unknowns_end_the_pool_and_change_nothing_else() -> None:
-    closed = make_split(np.where(LABELS == OUTSIDE, 2, LABELS), 3, SplitConfig(max_count=10, gamma=2), 0)
+    closed = make_split(np.where(LABELS == OOD, 2, LABELS), 3, SplitConfig(max_count=10, gamma=2), 0)
     opened = make_split(LABELS, 3, SplitConfig(max_count=10, gamma=2), 0)
-    known = LABELS[opened.unlabelled] != OUTSIDE
+    known = LABELS[opened.unlabelled] != OOD
     assert known.sum() == len(closed.unlabelled)
     assert (~known).sum() == 30 and not known[-30:].any()
-    without = make_split(LABELS, 3, SplitConfig(max_count=10, gamma=2, unknown_classes=("x",), unknown_count=0), 0)
+    without = make_split(LABELS, 3, SplitConfig(max_count=10, gamma=2, ood_classes=("x",), ood_count=0), 0)
     assert np.array_equal(without.unlabelled, opened.unlabelled[known])
     assert np.array_equal(without.labelled, opened.labelled)
     assert (LABELS[opened.labelled] == opened.labels).all()
@@ -27,8 +27,8 @@ def test_unknowns_end_the_pool_and_change_nothing_else() -> None:
 
 def test_unknown_count_is_nested_and_drawn_by_the_seed() -> None:
     def unknowns(count: int, seed: int) -> list[int]:
-        made = make_split(LABELS, 3, SplitConfig(max_count=10, unknown_classes=("x",), unknown_count=count), seed)
-        return [int(row) for row in made.unlabelled if LABELS[row] == OUTSIDE]
+        made = make_split(LABELS, 3, SplitConfig(max_count=10, ood_classes=("x",), ood_count=count), seed)
+        return [int(row) for row in made.unlabelled if LABELS[row] == OOD]
 
     assert unknowns(12, 0)[:5] == unknowns(5, 0) != unknowns(5, 1)
     with pytest.raises(UserError, match="30 images of unknown classes"):
@@ -36,19 +36,19 @@ def test_unknown_count_is_nested_and_drawn_by_the_seed() -> None:
 
 
 def test_a_labelled_pool_has_no_unknowns() -> None:
-    made = make_split(LABELS, 3, SplitConfig(max_count=10, label_pool=True), 0)
+    made = make_split(LABELS, 3, SplitConfig(max_count=10, reveal_pool_labels=True), 0)
     assert len(made.unlabelled) == 0 and (LABELS[made.labelled] >= 0).all()
 
 
 def test_given_tables_keep_their_unknowns_beside_the_unlabelled() -> None:
-    labels = np.array([0, 1, OUTSIDE, UNKNOWN, 0, OUTSIDE])
-    made = make_split(labels, 2, SplitConfig(profile="given"), 0)
+    labels = np.array([0, 1, OOD, UNLABELLED, 0, OOD])
+    made = make_split(labels, 2, SplitConfig(pool_distribution="given"), 0)
     assert made.unlabelled.tolist() == [3, 2, 5] and made.labelled.tolist() == [0, 1, 4]
 
 
 @pytest.mark.parametrize(("per_class", "share", "held"), [(4, 0.25, 1), (2, 0.25, 1), (10, 0.25, 2), (8, 0.5, 4)])
 def test_held_out_labels_come_from_the_labelled_ones(per_class: int, share: float, held: int) -> None:
-    config = SplitConfig(labels_per_class=per_class, max_count=5, gamma=1, heldout=share)
+    config = SplitConfig(labels_per_class=per_class, max_count=5, gamma=1, calibration_fraction=share)
     every, some = (make_split(LABELS, 3, config, 0, hold_out=hold_out) for hold_out in (False, True))
     assert len(every.heldout) == 0
     assert np.bincount(some.heldout_labels).tolist() == [held] * 3
@@ -59,8 +59,8 @@ def test_held_out_labels_come_from_the_labelled_ones(per_class: int, share: floa
 
 
 def test_a_class_with_one_label_keeps_it() -> None:
-    labels = np.array([0, 0, 0, 1, UNKNOWN])
-    made = make_split(labels, 2, SplitConfig(profile="given"), 0, hold_out=True)
+    labels = np.array([0, 0, 0, 1, UNLABELLED])
+    made = make_split(labels, 2, SplitConfig(pool_distribution="given"), 0, hold_out=True)
     assert made.labels.tolist() == [0, 0, 1] and made.heldout.tolist() == [2]
     with pytest.raises(UserError, match="No label can be held out"):
         make_split(LABELS, 3, SplitConfig(labels_per_class=1), 0, hold_out=True)

@@ -19,7 +19,7 @@ from unissl.training.signals import Interrupted, leave_when_asked, listen
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 STEPS = 250
 COMMAND = [sys.executable, "-m", "unissl", "train", "--data", "digits", "--method", "labels-only", "--quiet"]
-TINY = ["net.name=small", "data.size=8", "batch.labelled=2", "train.log_every=1", "train.epochs=1"]
+TINY = ["net.name=small", "data.image_size=8", "batch.labelled=2", "train.log_every=1", "train.evaluations=1"]
 
 
 @pytest.mark.parametrize("number", CAUGHT)

@@ -48,7 +48,7 @@ class Scripted(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb = batch["labelled"]
-        loss = torch.nn.functional.cross_entropy(net(lb.views["weak"]).logits, lb.truth)
+        loss = torch.nn.functional.cross_entropy(net(lb.views["weak"]).logits, lb.targets)
         self.calls.append(f"losses {step.iteration}")
         return Losses(
             {"sup": loss * self.factor(step.iteration)}, {}, {"selected": torch.tensor(self.selected(step.iteration))}

@@ -25,7 +25,7 @@ from unissl.data.dataset import require_two_classes, sort_class_names
 from unissl.data.folder.labels import FileLabels, read_label_file
 from unissl.data.images.decode import RAW_SUFFIXES, looks_like_image
 from unissl.errors import UserError, did_you_mean
-from unissl.types import UNKNOWN
+from unissl.types import UNLABELLED
 
 IMAGE_SUFFIXES = RAW_SUFFIXES | {
     ".apng", ".avif", ".avifs", ".blp", ".bmp", ".bw", ".cur", ".dcx", ".dds", ".dib", ".gif", ".heic", ".heif", ".hif",
@@ -33,8 +33,8 @@ IMAGE_SUFFIXES = RAW_SUFFIXES | {
     ".mpo", ".msp", ".pbm", ".pcd", ".pcx", ".pfm", ".pgm", ".png", ".pnm", ".ppm", ".psd", ".pxr", ".qoi", ".ras",
     ".rgb", ".rgba", ".sgi", ".svg", ".tga", ".tif", ".tiff", ".vda", ".vst", ".webp", ".xbm", ".xpm",
 }  # fmt: skip
-LABELLED = {"labeled", "labelled"}
-UNLABELLED = {"unlabeled", "unlabelled"}
+LABELLED_FOLDERS = {"labeled", "labelled"}
+UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
 OTHER_PARTS = {"test", "val", "valid", "validation"}
 NOBODYS_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information"}
 """Made by operating systems and network drives; the small images in them are not the user's."""
@@ -159,7 +159,7 @@ def find_images(folder: Path, without: Path | None = None) -> Found:
 def _layout(named: Mapping[str, str | None], class_names: tuple[str, ...], skipped: Skipped) -> Layout:
     files = sorted(named)
     number = {name: c for c, name in enumerate(class_names)}
-    labels = [UNKNOWN if (name := named[file]) is None else number[name] for file in files]
+    labels = [UNLABELLED if (name := named[file]) is None else number[name] for file in files]
     return Layout(tuple(files), np.array(labels, dtype=np.int64), class_names, skipped)
 
 
@@ -179,8 +179,8 @@ def _labels_from_csv(root: Path, labels: str, found: Found, without: Path | None
 
 def _labels_from_folders(root: Path, tops: Sequence[str], found: Found) -> tuple[dict[str, str | None], Skipped]:
     """Relative path to class name, None for the pool; and what lies beside labelled and unlabelled folders."""
-    pool = {name for name in tops if name.lower() in UNLABELLED}
-    labelled = {name for name in tops if name.lower() in LABELLED}
+    pool = {name for name in tops if name.lower() in UNLABELLED_FOLDERS}
+    labelled = {name for name in tops if name.lower() in LABELLED_FOLDERS_FOLDERS}
     homes = set(tops) - pool
     if labelled:
         homes = {f"{top}/{name}" for top in labelled for name in _subfolders(root / top)}
@@ -213,7 +213,7 @@ def _refuse_closed(root: Path, found: Found, pool: set[str] | None = None) -> No
 
 
 def _refuse_parts(root: Path, tops: Sequence[str]) -> None:
-    parts = set(tops) - UNLABELLED
+    parts = set(tops) - UNLABELLED_FOLDERS
     if {"train"} < parts <= {"train"} | OTHER_PARTS:
         raise UserError(
             f"{root} is cut into train and other parts; give --root {root / 'train'} and --test for the other."

@@ -15,7 +15,7 @@ from unissl.data.folder.index import Layout, read_layout, read_test_layout
 from unissl.data.images.issues import joined, remarks_on_images
 from unissl.data.store.decode_to_cache import store_encoded, unreadable_message
 from unissl.errors import UserError
-from unissl.types import UNKNOWN, ImageTable
+from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.cache import Entry, cached
 from unissl.utils.file_names import printable, remarks_on_names, writable
 
@@ -26,15 +26,15 @@ def load_folder(config: DataConfig) -> Dataset:
     """The images below ``root`` (see :mod:`unissl.data.folder.index`); unreadable ones in the pool are skipped and listed."""
     if config.root is None:
         raise UserError("Name the folder that holds the images with --root.")
-    if config.test is not None and config.holdout is not None:
-        raise UserError("There is a test folder, so nothing can be held out; leave data.holdout out.")
+    if config.test is not None and config.test_holdout is not None:
+        raise UserError("There is a test folder, so nothing can be held out; leave data.test_holdout out.")
     root = Path(config.root)
     test_root = Path(config.test) if config.test is not None else None
-    size = config.size or DEFAULT_SIZE
+    size = config.image_size or DEFAULT_SIZE
     layout = read_layout(root, config.labels, without=test_root)
     test_layout = read_test_layout(test_root, layout.class_names) if test_root is not None else None
-    if config.holdout is not None:
-        test_root, held = root, choose_holdout(layout.labels, config.holdout)
+    if config.test_holdout is not None:
+        test_root, held = root, choose_holdout(layout.labels, config.test_holdout)
         rest = np.setdiff1d(np.arange(len(layout.files)), held)
         test_layout = layout.subset(held)
         layout = replace(layout.subset(rest), skipped=layout.skipped, remarks=layout.remarks)
@@ -57,14 +57,14 @@ def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry
 
     def build(target: Path) -> dict[str, Any]:
         # Labelled images first: the one that stops everything should do so before an hour of decoding.
-        order = np.argsort(layout.labels == UNKNOWN, kind="stable")
+        order = np.argsort(layout.labels == UNLABELLED, kind="stable")
         return store_encoded(
             target,
             ((int(row), paths[row]) for row in order),
             len(paths),
             size,
             channels,
-            lambda row: bool(layout.labels[row] != UNKNOWN),
+            lambda row: bool(layout.labels[row] != UNLABELLED),
             lambda row: printable(paths[row]),
         )
 
@@ -73,7 +73,7 @@ def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry
 
 def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     for row, reason in entry.meta["skipped"]:
-        if layout.labels[row] != UNKNOWN:  # unlabelled when the cache was made, labelled since
+        if layout.labels[row] != UNLABELLED:  # unlabelled when the cache was made, labelled since
             raise UserError(unreadable_message(printable(os.path.join(root, layout.files[row])), reason))
     skipped = [*layout.skipped, *((layout.files[row], reason) for row, reason in entry.meta["skipped"])]
     listed = tuple(sorted((writable(name), reason) for name, reason in skipped))
@@ -100,7 +100,7 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
 
 
 def _require_every_class(layout: Layout) -> None:
-    counts = np.bincount(layout.labels[layout.labels != UNKNOWN], minlength=len(layout.class_names))
+    counts = np.bincount(layout.labels[layout.labels != UNLABELLED], minlength=len(layout.class_names))
     for name, count in zip(layout.class_names, counts, strict=True):
         if count == 0:
-            raise UserError(f"data.holdout leaves no labelled image of class {name!r}; hold out fewer images.")
+            raise UserError(f"data.test_holdout leaves no labelled image of class {name!r}; hold out fewer images.")

@@ -93,8 +93,8 @@ def load_cifar(config: DataConfig, release: Release) -> Dataset:
                 f"{place} has {dataset.train.num_classes} classes, so it is not {release.name}; check --root."
             )
         return dataclasses.replace(dataset, name=release.name, mean=release.mean, std=release.std)
-    train = _part(place, release, release.train, config.size)
-    test = _part(place, release, release.test, config.size)
+    train = _part(place, release, release.train, config.image_size)
+    test = _part(place, release, release.test, config.image_size)
     return Dataset(release.name, train, test, release.mean, release.std, flip=True)
 
 

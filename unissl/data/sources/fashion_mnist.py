@@ -42,8 +42,8 @@ def load_fashion_mnist(config: DataConfig) -> Dataset:
     if folder is None:
         looked = f" (there is nothing in {config.root})" if config.root else ""
         raise UserError(f"Fashion-MNIST was not found{looked}. {WHERE}")
-    train, meta = _part(folder, "train", config.size)
-    test, _ = _part(folder, "t10k", config.size)
+    train, meta = _part(folder, "train", config.image_size)
+    test, _ = _part(folder, "t10k", config.image_size)
     if train.images.shape[1:] != test.images.shape[1:]:
         raise UserError(f"The training and the test images in {folder} differ in size; get the files anew.")
     return Dataset("fashion-mnist", train, test, tuple(meta["mean"]), tuple(meta["std"]), flip=True)

@@ -39,7 +39,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def load_food101(config: DataConfig) -> Dataset:
     folder = PLACE.require(config.root)
-    crop = config.size or SIDE
+    crop = config.image_size or SIDE
     stored = math.floor(crop / CROP_RATIO)
     class_names = tuple(_lines(folder / "meta" / "classes.txt"))
     require_two_classes(class_names, str(folder / "meta" / "classes.txt"))

@@ -36,7 +36,7 @@ FOLDERS = Place(
     inner="imagenet127",
     where="Put class folders train/ and val/ of ImageNet, or train_data_batch_1 and on and val_data (.npz or not) of"
     " its 32 x 32 version, all of https://image-net.org/download-images, into $UNISSL_DATA/imagenet127 or a folder"
-    " named with --root; data.groups names a file with the group of each wnid.",
+    " named with --root; data.class_map names a file with the group of each wnid.",
 )
 PICKLES = replace(FOLDERS, needed=("train_data_batch_1", "val_data"))
 NPZ = replace(FOLDERS, needed=("train_data_batch_1.npz", "val_data.npz"))
@@ -58,16 +58,16 @@ def load_imagenet127(config: DataConfig) -> Dataset:
         raise UserError(
             max((FOLDERS, PICKLES, NPZ), key=lambda place: place.how_much(config.root)).complaint(config.root)
         )
-    size = config.size or SIDE
+    size = config.image_size or SIDE
     parts = []
     for part, published in IMAGES.items():
         if (folder / "train").is_dir():
             parts.append(_folder_part(folder / part, published, size))
         else:
             parts.append(array_part(folder, part, published, size))
-    class_names, (train, test) = _grouped(folder, config.groups, parts)
+    class_names, (train, test) = _grouped(folder, config.class_map, parts)
     announce_part("imagenet127", "groups", len(class_names), GROUPS)
-    tenth = {"profile": "natural", "labelled_share": 0.1}
+    tenth = {"pool_distribution": "natural", "labelled_fraction": 0.1}
     return Dataset("imagenet127", train, test, MEAN, STD, flip=True, split=tenth)
 
 
@@ -121,7 +121,7 @@ def _grouped(folder: Path, group_file: str | None, parts: list[Entry]) -> tuple[
     if group_file is None and len(class_names) > GROUPS:
         raise UserError(
             f"{folder} has {len(class_names)} classes, so they are not in {GROUPS} groups yet; name the file that says"
-            " which class is in which group with --set data.groups=FILE."
+            " which class is in which group with --set data.class_map=FILE."
         )
     require_two_classes(class_names, group_file or str(folder))
     for name in parts[1].meta["names"]:

@@ -20,7 +20,7 @@ from unissl.data.images.decode import Unreadable, image_size
 from unissl.data.images.issues import remarks_on_images
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, shortened
-from unissl.types import UNKNOWN, ImageTable
+from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.bounded_io import parse_json
 from unissl.utils.cache import Entry, cached, save_array
 from unissl.utils.parquet_file import intact, open_parquet, read_columns
@@ -48,18 +48,18 @@ def load_parquet(config: DataConfig) -> Dataset:
     if config.test is not None:
         named = _parts(Path(config.test))
         test_files = named.test or named.train
-    if test_files and config.holdout:
-        raise UserError("The data has a test part, so nothing can be held out; leave data.holdout out.")
+    if test_files and config.test_holdout:
+        raise UserError("The data has a test part, so nothing can be held out; leave data.test_holdout out.")
     if not parts.train:
         raise UserError(
             f"{config.root} holds test files only; add train*.parquet or name the training file with --root."
         )
-    train_part = _Part(parts.train, config.holdout)
-    entry = _entry(train_part, config.size)
-    train = replace(_table(train_part, entry), originals=lambda: _originals(parts.train, config.holdout, entry))
+    train_part = _Part(parts.train, config.test_holdout)
+    entry = _entry(train_part, config.image_size)
+    train = replace(_table(train_part, entry), originals=lambda: _originals(parts.train, config.test_holdout, entry))
     test_part = None
-    if config.holdout:
-        test_part = _Part(parts.train, config.holdout, train.class_names)
+    if config.test_holdout:
+        test_part = _Part(parts.train, config.test_holdout, train.class_names)
     elif test_files:
         test_part = _Part(test_files, None, train.class_names)
     test = None
@@ -166,7 +166,7 @@ def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
             len(rows),
             size or _common_size(columns[0]),
             channels,
-            lambda row: bool(labels[row] != UNKNOWN),
+            lambda row: bool(labels[row] != UNLABELLED),
             lambda row: part.name(rows[row]),
         )
         skipped = [(part.name(rows[row]), reason) for row, reason in meta["skipped"]]
@@ -185,9 +185,9 @@ def _checked_classes(part: _Part, columns: Sequence[_Columns], labels: npt.NDArr
     for column in columns:
         if column.class_names not in (None, class_names):
             raise UserError(f"{column.path} has other class names than the rest of the data; name files of one set.")
-    if labels.min() < UNKNOWN or labels.max() >= len(class_names):
+    if labels.min() < UNLABELLED or labels.max() >= len(class_names):
         raise UserError(f"{where} has labels outside 0 to {len(class_names) - 1}; correct its label column.")
-    if part.test_classes and part.holdout is None and labels.min() == UNKNOWN:
+    if part.test_classes and part.holdout is None and labels.min() == UNLABELLED:
         raise UserError(f"The test file {where} has rows without a label; name a labelled one with --test.")
     require_two_classes(class_names, where)
     return class_names
@@ -229,7 +229,7 @@ class _Columns:
     def labels(self) -> npt.NDArray[np.int64]:
         column = read_columns(self.path, self.file, [self.label]).column(self.label)
         with intact(self.path):
-            numbers = column.cast("int64").fill_null(UNKNOWN).to_numpy()
+            numbers = column.cast("int64").fill_null(UNLABELLED).to_numpy()
         return np.asarray(numbers, dtype=np.int64)
 
     def images(self) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from unissl.data.sources.checksums import announce_part, refuse_altered
 from unissl.data.sources.locate import Place
 from unissl.data.store.decode_to_cache import store_blocks
 from unissl.errors import UserError
-from unissl.types import UNKNOWN, ImageTable
+from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.cache import cached
 
 PLACE = Place(
@@ -41,7 +41,7 @@ MEAN, STD = (112.4 / 255, 109.1 / 255, 98.6 / 255), (68.4 / 255, 66.6 / 255, 68.
 def load_stl10(config: DataConfig) -> Dataset:
     """Labels are drawn from the 5,000 (4 per class unless said otherwise); the pool is the 100,000 and nothing else."""
     folder = PLACE.require(config.root)
-    size = config.size or SCALED
+    size = config.image_size or SCALED
     train, test = _part(folder, ("train", "unlabeled"), size), _part(folder, ("test",), size)
     return Dataset("stl10", train, test, MEAN, STD, flip=True, split={"labels_per_class": 4})
 
@@ -58,7 +58,7 @@ def _part(folder: Path, parts: tuple[str, ...], size: int) -> ImageTable:
         for part, count in zip(parts, counts, strict=True):
             announce_part("stl10", f"images in {part}_X.bin", count, IMAGES[part])
             known = part != "unlabeled"
-            labels.append(_read_labels(folder / f"{part}_y.bin", count) if known else np.full(count, UNKNOWN))
+            labels.append(_read_labels(folder / f"{part}_y.bin", count) if known else np.full(count, UNLABELLED))
         store_blocks(target, _images(image_files), size, np.concatenate(labels))
         return {}
 

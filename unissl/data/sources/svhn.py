@@ -47,7 +47,7 @@ MEAN, STD = (0.4380, 0.4440, 0.4730), (0.1751, 0.1771, 0.1744)
 def load_svhn(config: DataConfig) -> Dataset:
     """Mirrored digits are no digits, but the published comparisons mirror them, so this does."""
     folder = PLACE.require(config.root)
-    size = config.size or SIDE
+    size = config.image_size or SIDE
     return Dataset("svhn", _part(folder, TRAIN, size), _part(folder, TEST, size), MEAN, STD, flip=True)
 
 

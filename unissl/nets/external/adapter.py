@@ -161,7 +161,7 @@ def refuse_unreadable_size(net: Network, name: str, channels: int, height: int, 
         fix = "the side it expects" if net.backbone_size is None else str(net.backbone_size)
         raise UserError(
             f"The network {name} cannot read images of {height} x {width} pixels ({_first_line(error)}); "
-            f"set data.size to {fix}."
+            f"set data.image_size to {fix}."
         ) from error
     finally:
         net.train(was_training)

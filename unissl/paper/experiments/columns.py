@@ -23,7 +23,12 @@ VIEWS: dict[str, Tree] = {"food101": {"augment": {"pad": 0, "crop": 32}}}
 
 def column(data: str, short: str, gamma: int, labels: int = 4) -> Setting:
     """gamma_l = 1 and ``labels`` per class; for a uniform pool gamma_u only sets the total."""
-    split = {"labels_per_class": labels, "profile": PROFILES[short], "max_count": MAX_COUNTS[data], "gamma": gamma}
+    split = {
+        "labels_per_class": labels,
+        "pool_distribution": PROFILES[short],
+        "max_count": MAX_COUNTS[data],
+        "gamma": gamma,
+    }
     return Setting(f"{data}-{short}{gamma}", f"{TITLES[data]} {PROFILES[short]} {gamma}", _tree(data, split))
 
 
@@ -45,12 +50,12 @@ A100 = column("cifar10", "a", 100)
 STL10 = Setting("stl10", "STL-10", _tree("stl10", {"labels_per_class": 4}))
 """Its pool is the 100,000 images that nobody labelled, in the mix they come in."""
 IMAGENET127 = Setting(
-    "imagenet127", "ImageNet-127", _tree("imagenet127", {"labelled_share": 0.1, "profile": "natural"})
+    "imagenet127", "ImageNet-127", _tree("imagenet127", {"labelled_fraction": 0.1, "pool_distribution": "natural"})
 )
 """A tenth of each class is labelled, the rest is the pool, so that gamma_l = gamma_u = 286 is the data's own."""
 ONE_LABEL = altered(A100, "cifar10-n10-a100", "CIFAR-10, 1 label per class", {"split": {"labels_per_class": 1}})
 RESNET50 = altered(A100, "cifar10-resnet50-a100", "CIFAR-10 with ResNet-50", {"net": {"name": "resnet-50"}})
 OPEN_SET = altered(
     A100, "cifar10-open-a100", "CIFAR-10 with unknowns in the pool",
-    {"split": {"unknown_data": "imagenet127", "unknown_data_classes": 10, "unknown_count": 5000}},
+    {"split": {"ood_data": "imagenet127", "ood_data_classes": 10, "ood_count": 5000}},
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from unissl.paper.experiments.experiment import Variant
 
 TITLES = {
-    "supervised": "CE", "logit-adjust": "LA", "fixmatch": "FixMatch", "freematch": "FreeMatch",
+    "fully-supervised": "CE", "logit-adjust": "LA", "fixmatch": "FixMatch", "freematch": "FreeMatch",
     "softmatch": "SoftMatch", "cgmatch": "CGMatch", "acr": "ACR", "simpro": "SimPro", "cdmad": "CDMAD",
     "meta-expert": "Meta-Expert", "cpg": "CPG", "sage": "SAGE", "ssb": "SSB", "scomatch": "SCOMatch",
     "calimatch": "CaliMatch",
@@ -29,14 +29,14 @@ def sage(name: str, title: str, **settings: Any) -> Variant:
 
 SAGE = row("sage")
 ALL_TWELVE = rows(
-    "supervised", "logit-adjust", "fixmatch", "freematch", "softmatch", "cgmatch", "acr", "simpro", "cdmad",
+    "fully-supervised", "logit-adjust", "fixmatch", "freematch", "softmatch", "cgmatch", "acr", "simpro", "cdmad",
     "meta-expert", "cpg", "sage",
 )  # fmt: skip
 FIVE = rows("fixmatch", "cgmatch", "meta-expert", "cpg", "sage")
 ABLATION = (
-    sage("v1", "V1: none", auxiliary=False, weighting="none", con=False, sim=False),
-    sage("v2", "V2: AB", weighting="none", con=False, sim=False),
-    sage("v3", "V3: AB, DRP", con=False, sim=False),
+    sage("v1", "V1: none", auxiliary=False, weighting="none", contrastive=False, consistency=False),
+    sage("v2", "V2: AB", weighting="none", contrastive=False, consistency=False),
+    sage("v3", "V3: AB, DRP", contrastive=False, consistency=False),
     sage("sage", "V4: AB, DRP, GRI"),
 )
 """What AB, DRP and GRI each add. V1 is not defined further in the paper; here its pseudo-labels, all of weight one,

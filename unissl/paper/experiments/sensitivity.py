@@ -13,7 +13,7 @@ _BEST = Printed(66.83)
 SENSITIVITY = (
     Experiment(
         "gri-losses", "Figure: losses of GRI, CIFAR-10 arbitrary", _GRI,
-        (SAGE, sage("no-con", "without L_con", con=False), sage("no-sim", "without L_sim", sim=False)), AUTHORS_SEED,
+        (SAGE, sage("no-con", "without L_con", contrastive=False), sage("no-sim", "without L_sim", consistency=False)), AUTHORS_SEED,
         {
             ("sage", "cifar10-a50"): Printed(69.64),
             ("no-con", "cifar10-a50"): Printed(67.78),
@@ -34,8 +34,8 @@ SENSITIVITY = (
     Experiment(
         "beta", "Figure: sensitivity to beta, CIFAR-10 arbitrary 100", (A100,),
         (
-            *(sage(f"beta-{v}", f"beta = {v}", steps=v) for v in (1, 2, 3, 4)), SAGE,
-            *(sage(f"beta-{v}", f"beta = {v}", steps=v) for v in (6, 7, 8)),
+            *(sage(f"beta-{v}", f"beta = {v}", walk_steps=v) for v in (1, 2, 3, 4)), SAGE,
+            *(sage(f"beta-{v}", f"beta = {v}", walk_steps=v) for v in (6, 7, 8)),
         ),
         AUTHORS_SEED, {("sage", A100.name): _BEST},
         "Only 5 (the row SAGE) is printed, the others are plotted without numbers; we take 1 to 8.",
@@ -43,8 +43,8 @@ SENSITIVITY = (
     Experiment(
         "anchors-k", "Number of anchors K, CIFAR-10 arbitrary 100", (A100,),
         (
-            sage("k-50", "K = 50", anchors=50), sage("k-80", "K = 80", anchors=80), SAGE,
-            sage("k-200", "K = 200", anchors=200),
+            sage("k-50", "K = 50", num_anchors=50), sage("k-80", "K = 80", num_anchors=80), SAGE,
+            sage("k-200", "K = 200", num_anchors=200),
         ),
         AUTHORS_SEED,
         {
@@ -65,17 +65,17 @@ OURS = (
     ),
     Experiment(
         "exact", "Ours: the thin graph loss against the dense one", (A100,),
-        (SAGE, sage("dense", "dense", exact="dense")), SEEDS,
+        (SAGE, sage("dense", "dense", graph_impl="dense")), SEEDS,
         note="The same mathematics in another order of sums, so that differences are rounding and what grows from it.",
     ),
     Experiment(
         "anchors", "Ours: seed and number of the anchors, over seeds of the run", (A100,),
         (
-            sage("seed-0", "K = d + 1, anchors' seed 0", exact="dense"),
-            sage("seed-1", "K = d + 1, anchors' seed 1", exact="dense", anchor_seed=1),
-            sage("k-50", "K = 50", anchors=50),
-            sage("k-50-seed-1", "K = 50, anchors' seed 1", anchors=50, anchor_seed=1),
-            sage("k-80", "K = 80", anchors=80), sage("k-200", "K = 200", anchors=200),
+            sage("seed-0", "K = d + 1, anchors' seed 0", graph_impl="dense"),
+            sage("seed-1", "K = d + 1, anchors' seed 1", graph_impl="dense", anchor_seed=1),
+            sage("k-50", "K = 50", num_anchors=50),
+            sage("k-50-seed-1", "K = 50, anchors' seed 1", num_anchors=50, anchor_seed=1),
+            sage("k-80", "K = 80", num_anchors=80), sage("k-200", "K = 200", num_anchors=200),
         ),
         SEEDS,
         note="At K = d + 1 and beyond the anchors are an isometry, so that neither their seed nor K matters but for "

@@ -15,7 +15,7 @@ from unissl.run.setup import assemble, find_device
 from unissl.splits import read_split
 from unissl.splits.open_set import load_data
 from unissl.training import checkpoint
-from unissl.types import OUTSIDE, UNKNOWN
+from unissl.types import OOD, UNLABELLED
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PoolGraph:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        return np.bincount(self.truth[self.truth != OUTSIDE], minlength=self.num_classes)
+        return np.bincount(self.truth[self.truth != OOD], minlength=self.num_classes)
 
 
 def pool_graph(run: FinishedRun) -> PoolGraph:
@@ -44,7 +44,7 @@ def pool_graph(run: FinishedRun) -> PoolGraph:
     dataset = load_data(config.data, config.split)
     split = read_split(run.folder.split, len(dataset.train))
     truth = dataset.train.labels[split.unlabelled]
-    if not len(truth) or (truth == UNKNOWN).any():
+    if not len(truth) or (truth == UNLABELLED).any():
         raise UserError(f"Nobody knows the true classes of the pool of {run.folder.path}; choose another run.")
     state, batches = assemble(config, dataset, split, device)
     checkpoint.restore(found[-1], state, identity(config))

@@ -76,7 +76,7 @@ def swept_settings(series: Sequence[Series]) -> dict[str, list[Series]]:
 def value_of(run: FinishedRun, key: str) -> float:
     """The number itself, or what the default stands for: K = d + 1 anchors."""
     value = leaves(run.config).get(key)
-    if value is None and key == "method.anchors":
+    if value is None and key == "method.num_anchors":
         weights = load_model(run.folder).module.state_dict()  # a temperature or a backbone may stand around the network
         return next(float(w.shape[1] + 1) for name, w in weights.items() if f".{name}".endswith(".head.weight"))
     if value is None:

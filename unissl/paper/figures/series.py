@@ -13,7 +13,7 @@ from unissl.methods.registry import all_methods
 from unissl.plots.curves import Metrics
 from unissl.run_folder import RunFolder, read_json
 
-SYMBOLS = {"method.ridge": "λ", "method.steps": "β", "method.anchors": "K", "split.gamma": "γ"}
+SYMBOLS = {"method.ridge": "λ", "method.walk_steps": "β", "method.num_anchors": "K", "split.gamma": "γ"}
 NOT_A_DIFFERENCE = ("seed", "machine", "method.name")
 """What does not make two runs of a figure different things."""
 

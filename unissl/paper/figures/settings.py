@@ -36,17 +36,17 @@ def of_data(data: DataConfig) -> Drawn:
     smallest = int(np.bincount(labels[labels >= 0], minlength=len(names)).min())
     many, room = max(8, smallest // 4), smallest - max(8, smallest // 4)
     tail = {
-        "labelled_profile": "long-tailed",
+        "labelled_distribution": "long-tailed",
         "gamma_l": 10.0,
         "labels_per_class": many,
         "max_count": room,
         "gamma": 20.0,
     }
     kinds = {
-        "SSL": {"labels_per_class": many, "profile": "uniform", "max_count": room, "gamma": 1.0},
-        "LTSSL": {**tail, "profile": "long-tailed"},
-        "ReaLTSSL": {**tail, "profile": "arbitrary"},
-        "UniSSL": {"labels_per_class": 4, "profile": "arbitrary", "max_count": room, "gamma": 20.0},
+        "SSL": {"labels_per_class": many, "pool_distribution": "uniform", "max_count": room, "gamma": 1.0},
+        "LTSSL": {**tail, "pool_distribution": "long-tailed"},
+        "ReaLTSSL": {**tail, "pool_distribution": "arbitrary"},
+        "UniSSL": {"labels_per_class": 4, "pool_distribution": "arbitrary", "max_count": room, "gamma": 20.0},
     }
     mixes = []
     for title, settings in kinds.items():

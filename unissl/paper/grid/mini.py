@@ -27,27 +27,27 @@ from unissl.run.config import RunConfig, build_config
 STEPS = 300
 UNKNOWN_TESTS = 500
 """Unknowns among the test images, as many as there are digits."""
-BUDGET: Tree = {"steps": STEPS, "epochs": 10, "log_every": 10, "checkpoint_every": 60}
+BUDGET: Tree = {"steps": STEPS, "evaluations": 10, "log_every": 10, "checkpoint_every": 60}
 NETS = {"wrn-28-2": "wrn-10-1", "resnet-50": "resnet-18"}
 HALF_AS_WIDE = 2
 """WRN-28-2 has features of d = 128, WRN-10-1 of 64."""
 
 DIGITS: Tree = {
-    "data": {"name": "digits", "size": 16, "holdout": 500},
-    "augment": {"flip": False, "pad": 2, "geometry": 0.5},
+    "data": {"name": "digits", "image_size": 16, "test_holdout": 500},
+    "augment": {"flip": False, "pad": 2, "geometry_scale": 0.5},
 }
-FASHION: Tree = {"data": {"name": "fashion-mnist", "size": 16, "test_limit": 1000}, "augment": {"pad": 2}}
-CUT_FASHION = merge(FASHION, {"data": {"size": 18}, "augment": {"pad": 0, "crop": 16}})
+FASHION: Tree = {"data": {"name": "fashion-mnist", "image_size": 16, "test_limit": 1000}, "augment": {"pad": 2}}
+CUT_FASHION = merge(FASHION, {"data": {"image_size": 18}, "augment": {"pad": 0, "crop": 16}})
 """Views cut from larger images without a border, as for Food-101."""
 DATA = {
     "cifar10": DIGITS, "svhn": DIGITS,
     "cifar100": FASHION, "food101": CUT_FASHION, "stl10": FASHION, "imagenet127": FASHION,
 }  # fmt: skip
 OWN_MIX: dict[str, Tree] = {
-    "stl10": {"profile": "uniform", "gamma": 1.0, "max_count": 496},
+    "stl10": {"pool_distribution": "uniform", "gamma": 1.0, "max_count": 496},
     "imagenet127": {
-        "labels_per_class": 50, "labelled_profile": "long-tailed", "gamma_l": 10.0,
-        "profile": "long-tailed", "gamma": 10.0, "max_count": 450,
+        "labels_per_class": 50, "labelled_distribution": "long-tailed", "gamma_l": 10.0,
+        "pool_distribution": "long-tailed", "gamma": 10.0, "max_count": 450,
     },
 }  # fmt: skip
 """Splits for sets whose mix is their own: STL-10's pool is about balanced; ImageNet-127 has the same tail in labels and
@@ -64,7 +64,7 @@ def mini_tree(full: Tree) -> Tree:
     small["net"]["name"] = NETS[full["net"]["name"]]
     small["train"] = merge(small["train"], BUDGET)
     small["split"] = _mini_split(full)
-    if "unknown_data" in full["split"]:
+    if "ood_data" in full["split"]:
         small["data"]["test_limit"] = UNKNOWN_TESTS
     small["method"] = merge(small["method"], _mini_method(method, CLASSES[small["data"]["name"]]))
     return small
@@ -73,19 +73,19 @@ def mini_tree(full: Tree) -> Tree:
 def _mini_split(full: Tree) -> Tree:
     data, split = full["data"]["name"], dict(full["split"])
     if data in OWN_MIX:
-        split.pop("labelled_share", None)
+        split.pop("labelled_fraction", None)
         return merge(split, OWN_MIX[data])
     if DATA[data] is DIGITS:
         split |= {"max_count": 110, "gamma": split["gamma"] / 10}
-    if "unknown_data" in split:
-        split |= {"unknown_data": "fashion-mnist", "unknown_count": 200}
+    if "ood_data" in split:
+        split |= {"ood_data": "fashion-mnist", "ood_count": 200}
     return split
 
 
 def _mini_method(method: Tree, classes: int) -> dict[str, Any]:
     changed: dict[str, Any] = {}
-    if "anchors" in method:
-        changed["anchors"] = method["anchors"] // HALF_AS_WIDE
+    if "num_anchors" in method:
+        changed["num_anchors"] = method["num_anchors"] // HALF_AS_WIDE
     if "cuts" in method:
         changed["cuts"] = (round(classes / 5), round(2 * classes / 5))
     return changed

@@ -28,5 +28,5 @@ def settled(config: RunConfig) -> RunConfig:
     """Fill in what a run would fill in once it has its data, so that it can be known by its configuration before."""
     method = config.method.for_data(CLASSES[config.data.name])
     needs_truth = "pool labels" in get_method(config.method.name).needs
-    split = {"split": {"label_pool": True}} if needs_truth else {}
+    split = {"split": {"reveal_pool_labels": True}} if needs_truth else {}
     return build_config(merge(to_tree(config), {"method": to_tree(method)}, split))

@@ -57,7 +57,7 @@ def is_ours(variant: Variant) -> bool:
 
 def is_supervised(variant: Variant) -> bool:
     """The references that see the true labels of the pool: not competitors."""
-    return variant.method in ("supervised", "logit-adjust")
+    return variant.method in ("fully-supervised", "logit-adjust")
 
 
 def data_of(setting: Setting) -> str:

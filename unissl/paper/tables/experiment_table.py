@@ -143,7 +143,7 @@ def _stand_ins(scale: Scale, columns: Sequence[Setting]) -> list[str]:
         return []
     small = {data_of(column): STAND_INS[data_of(column)]["data"]["name"] for column in columns}
     listed = ", ".join(f"{there} for {full}" for full, there in small.items())
-    evaluations = f"with {BUDGET['epochs']} evaluations in all, the mean of the last 20 is much of the training."
+    evaluations = f"with {BUDGET['evaluations']} evaluations in all, the mean of the last 20 is much of the training."
     return [f"Miniature: {listed}; gammas and steps are smaller, too (unissl/paper/grid/mini.py); {evaluations}"]
 
 

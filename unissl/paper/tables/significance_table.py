@@ -97,7 +97,7 @@ def duels(experiments: Iterable[Experiment], compare: Compare, ask_unprinted: bo
 
 
 def profile_of(setting: Setting) -> str:
-    return PROFILES.get(str(setting.tree.get("split", {}).get("profile")), OTHER_MIX)
+    return PROFILES.get(str(setting.tree.get("split", {}).get("pool_distribution")), OTHER_MIX)
 
 
 def printed_comparison(

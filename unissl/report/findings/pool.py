@@ -31,7 +31,7 @@ def collapse(predicted: Sequence[int], names: Sequence[str]) -> Finding | None:
         "The model has collapsed",
         f"{percent(share, 0)} of the pool is called “{names[top]}”, and {used} of {len(names)} classes occur.",
         "Do not use these labels unless the pool really is that one-sided. Label a few more images of every class, and "
-        "train longer; a lower optim.lr or a milder augment.geometry also helps.",
+        "train longer; a lower optim.lr or a milder augment.geometry_scale also helps.",
     )
 
 
@@ -91,7 +91,7 @@ def worth_of_pool(gain: float, interval: Interval | None) -> Finding | None:
             "problem",
             "Labels-only does better",
             f"With the unlabelled pool the accuracy changes by {signed(gain)} points.",
-            "Use the model in the folder labels-only for now. A longer run, milder augmentation (augment.geometry) "
+            "Use the model in the folder labels-only for now. A longer run, milder augmentation (augment.geometry_scale) "
             "or a pool with fewer images of other things may turn this round.",
         )
     if interval is not None and interval.low <= 0:

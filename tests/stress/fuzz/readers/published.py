@@ -156,7 +156,7 @@ def wnids(home: Path) -> Reader:
         forget_cache(home)
         path.write_bytes(content)
         (home / "imagenet" / "val_data.npz").write_bytes(whole)
-        load(DataConfig(name="imagenet127", root=str(home / "imagenet"), groups=str(home / "groups.txt")))
+        load(DataConfig(name="imagenet127", root=str(home / "imagenet"), class_map=str(home / "groups.txt")))
 
     assert reader.files
     return Reader([b"n01440764 1 tench\nn01443537 2 goldfish\n"], read, text=True)

@@ -42,7 +42,7 @@ SUMMARY: dict[str, Any] = {
     "balanced_accuracy": 0.5,
     "per_class_recall": [0.5, None, 0.5],
     "confusion_matrix": [[1, 1, 0], [0, 1, 0], [1, 0, 1]],
-    "unknowns": 1,
+    "ood_test_images": 1,
     "auroc": 0.7,
     "labelled": [1, 1, 2],
     "heldout": 1,
@@ -55,10 +55,10 @@ SUMMARY: dict[str, Any] = {
         "true_positives": [1, 1, 1],
         "false_positives": [1, 1, 1],
         "truth": [2, 2, 1],
-        "outside": 1,
+        "ood": 1,
     },
     "skipped": [{"file": "x.png", "reason": "damaged image: (1)"}],
-    "remarks": [{"remark": "shows nothing", "count": 2, "files": ["y.png", "z.png"]}],
+    "image_issues": [{"remark": "shows nothing", "count": 2, "files": ["y.png", "z.png"]}],
     "duplicates": [
         {"kind": "exact", "copies": [{"part": "test", "row": 1, "label": 0, "file": "a"}, {"part": "pool", "row": 2}]}
     ],
@@ -92,7 +92,7 @@ MANIFEST: dict[str, Any] = {
     "std": [0.25],
     "parameters": 100,
     "temperature": 1.2,
-    "look": {"confidence": 0.5, "outlier": 1.0},
+    "review_thresholds": {"confidence": 0.5, "outlier": 1.0},
 }
 
 
@@ -112,13 +112,13 @@ def lay_run(place: Path, tested: bool = True) -> RunFolder:
             "balanced_accuracy",
             "per_class_recall",
             "confusion_matrix",
-            "unknowns",
+            "ood_test_images",
             "auroc",
             "calibration",
         ):
             del summary[name]
-        summary |= {"test_images": 0, "estimate": ESTIMATED}
-        write_json(place / "estimate.json", ESTIMATE)
+        summary |= {"test_images": 0, "cross_validation": ESTIMATED}
+        write_json(place / "cross_validation.json", ESTIMATE)
     write_text(folder.config, to_toml(build_config({"train": {"steps": 10}})))
     rows = np.arange(10)
     write_split(Split(rows[:4], np.array([0, 1, 2, 2]), rows[4:], 3), folder.split)
@@ -276,7 +276,7 @@ def page_reader(home: Path) -> Reader:
 READERS: dict[str, Make] = {
     "split-json": split_reader,
     "summary-json": lambda home: record_reader(home, "summary.json", SUMMARY),
-    "estimate-json": lambda home: record_reader(home, "estimate.json", ESTIMATE, tested=False),
+    "estimate-json": lambda home: record_reader(home, "cross_validation.json", ESTIMATE, tested=False),
     "metrics-jsonl": lambda home: record_reader(home, "metrics.jsonl", METRICS),
     "predictions-parquet": lambda home: table_reader(home, "predictions.parquet"),
     "test-predictions-parquet": lambda home: table_reader(home, "test_predictions.parquet"),

@@ -144,7 +144,7 @@ def folder_reader(home: Path) -> Reader:
         forget_cache(home)
         (place / "unlabelled" / "d.bin").write_bytes(content)
         (place / "unlabelled" / "e.jpg").write_bytes(content)
-        load(DataConfig(name="folder", root=str(place), size=8))
+        load(DataConfig(name="folder", root=str(place), image_size=8))
 
     return Reader(IMAGES, read)
 

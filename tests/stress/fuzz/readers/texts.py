@@ -17,7 +17,7 @@ from unissl.run.config import build_config, identity
 
 SMALL = b'seed = 3\n[data]\nname = "digits"\n[method]\nname = "fixmatch"\nthreshold = 0.9\n[train]\nsteps = 10\n'
 SETTINGS = (
-    b"method.steps=3",
+    b"method.walk_steps=3",
     b"net.name=wrn-10-1",
     b"data.root='a b'",
     b"optim.lr = 0.1",
@@ -65,13 +65,13 @@ def set_reader(home: Path) -> Reader:
             "method.name",
             "seed",
             "net.name",
-            "data.size",
+            "data.image_size",
             "a.b.c",
             "a." * 3000 + "b",
             "",
             "method",
             "train",
-            "split.profile",
+            "split.pool_distribution",
         )
         values = (
             "[" * 5000,

@@ -1,4 +1,4 @@
-"""Supervised: cross-entropy with the true labels of the pool. The ceiling that no method should be expected to reach.
+"""FullySupervised: cross-entropy with the true labels of the pool. The ceiling that no method should be expected to reach.
 
 The labels of the pool join the given ones before training starts, so the same optimiser, schedule, EMA and number of
 steps see as many labelled images a step as any other method. The difference to a semi-supervised method is what the
@@ -22,13 +22,13 @@ from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, Losses, Step, Stream
 
 
-class SupervisedConfig(MethodConfig):
-    name: Literal["supervised"] = "supervised"
+class FullySupervisedConfig(MethodConfig):
+    name: Literal["fully-supervised"] = "fully-supervised"
 
 
-class Supervised(Method):
-    Config = SupervisedConfig
-    title, venue, family = "Supervised", "-", "supervised reference"
+class FullySupervised(Method):
+    Config = FullySupervisedConfig
+    title, venue, family = "FullySupervised", "-", "supervised reference"
     link = "-"
     needs = frozenset({"pool labels"})
 
@@ -38,4 +38,4 @@ class Supervised(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb = batch["labelled"]
-        return Losses({"sup": cross_entropy(net(lb.views["weak"]).logits, lb.truth).mean()})
+        return Losses({"sup": cross_entropy(net(lb.views["weak"]).logits, lb.targets).mean()})
