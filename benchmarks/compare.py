@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from unissl.config import Tree, merge, parse_overrides
+from unissl.config import ConfigTree, merge, parse_overrides
 from unissl.run_folder import RunFolder
 
 
-def one_run(tree: Tree, out: Path) -> dict[str, Any]:
+def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
     """Start, continue or just read one run."""
     from unissl.cli.process import prepare_process
 

@@ -153,10 +153,10 @@ def train_on_demand(root: Path) -> None:
     import torch
 
     from unissl.data import load
-    from unissl.run.budget import Rehearsal
+    from unissl.run.budget import StepTimer
     from unissl.run.config import build_config, fit_to_data
-    from unissl.run.pipeline import split_of
-    from unissl.run.setup import assemble
+    from unissl.run.pipeline import build_split
+    from unissl.run.setup import build_training
 
     torch.set_num_threads(1)
     tree = {
@@ -167,7 +167,7 @@ def train_on_demand(root: Path) -> None:
     config = build_config(tree)
     dataset = load(config.data)
     config = fit_to_data(config, dataset)
-    rehearsal = Rehearsal(config, *assemble(config, dataset, split_of(config, dataset), torch.device("cpu")))
+    rehearsal = StepTimer(config, *build_training(config, dataset, build_split(config, dataset), torch.device("cpu")))
     number = 0
     for line in sys.stdin:
         seconds = []

@@ -140,8 +140,8 @@ def on_vectors(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
 
     from unissl.config import read_toml
     from unissl.data import load_test
-    from unissl.features.extract import Scaling, extract
-    from unissl.report.samples import strange_images
+    from unissl.features.extract import FeatureScaler, extract_features
+    from unissl.report.samples import find_outliers
     from unissl.run.config import build_config
     from unissl.run_folder import RunFolder
     from unissl.splits.file import read_split
@@ -151,17 +151,17 @@ def on_vectors(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
     table = load_data(config.data, config.split).train
     split = read_split(RunFolder(run).split, len(table))
     maps = config.distil.keeps_maps(len(table))
-    vectors = extract(
+    vectors = extract_features(
         table.images, config.net.name, config.augment, config.augment.cached_views, cpu, maps=maps
     ).vectors
-    scaling = Scaling.of(vectors)
+    scaling = FeatureScaler.of(vectors)
     side, channels = table.images.shape[2:]
     tested = load_test(test, table.class_names, side, channels)
-    asked = extract(tested.images, config.net.name, config.augment, 0, cpu).vectors
+    asked = extract_features(tested.images, config.net.name, config.augment, 0, cpu).vectors
     known, unknown = (scaling(torch.from_numpy(np.array(v))).numpy() for v in (vectors[split.labelled, 0], asked[:, 0]))
     answers = LogisticRegression(max_iter=1000).fit(known, split.labels).predict(unknown)
     names = np.array(table.class_names)
-    found = strange_images(vectors, scaling, split)
+    found = find_outliers(vectors, scaling, split)
     assert table.files is not None
     strange = [] if found is None else [table.files[row] for row in split.unlabelled[found.flagged]]
     return scores(list(names[answers]), list(names[tested.labels])), strange

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from unissl.distributed.group import fixed_shards
-from unissl.run.budget import Rehearsal
+from unissl.run.budget import StepTimer
 from unissl.run.config import build_config, fit_to_data
-from unissl.run.pipeline import split_of
-from unissl.run.setup import assemble
+from unissl.run.pipeline import build_split
+from unissl.run.setup import build_training
 from unissl.splits.open_set import load_data
 
 PAIRS, WARM_UP = 21, 3
@@ -25,7 +25,7 @@ CASES = {(16, 64): 16, (64, 128): 32}
 """Labelled and unlabelled images of a step: side of the images."""
 
 
-def seconds(sides: dict[int, Rehearsal]) -> dict[int, list[float]]:
+def seconds(sides: dict[int, StepTimer]) -> dict[int, list[float]]:
     """Times of steps by number of shards; who begins changes from pair to pair."""
     found: dict[int, list[float]] = {shards: [] for shards in sides}
     for number in range(WARM_UP + PAIRS):
@@ -49,10 +49,10 @@ def main() -> None:
         config = build_config({**tree, "batch": {"labelled": labelled, "unlabelled": unlabelled}})
         dataset = load_data(config.data, config.split)
         config = fit_to_data(config, dataset)
-        split, sides = split_of(config, dataset), {}
+        split, sides = build_split(config, dataset), {}
         for count in (0, shards):
             with fixed_shards(count):
-                sides[count] = Rehearsal(config, *assemble(config, dataset, split, torch.device("cpu")))
+                sides[count] = StepTimer(config, *build_training(config, dataset, split, torch.device("cpu")))
         found = {count: np.array(times) for count, times in seconds(sides).items()}
         ratios = found[shards] / found[0]
         print(

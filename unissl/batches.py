@@ -23,11 +23,11 @@ from pydantic import Field
 from torch import Tensor
 
 from unissl.config import Settings
-from unissl.distributed.rows import mine, put_together
+from unissl.distributed.rows import all_gather_rows, local_slice
 from unissl.types import Batch, Source, Split, Stream, StreamBatch
 
 Rows = npt.NDArray[np.int64]
-Joined = tuple[Tensor, Tensor] | None
+Promoted = tuple[Tensor, Tensor] | None
 """Positions in the pool (k,) and soft targets (k, C) of images that joined the labelled set (``Method.joined``)."""
 
 
@@ -41,14 +41,14 @@ class BatchConfig(Settings):
 
 
 @dataclass(frozen=True)
-class Pool:
+class Subset:
     """The rows of one source and, for labelled ones, a soft target (n, C) for each."""
 
     rows: Rows
     targets: Tensor | None = None
 
 
-def pools(split: Split) -> dict[Source, Pool]:
+def subsets(split: Split) -> dict[Source, Subset]:
     """The sources of a split; the unlabelled one has no targets to give."""
 
     def one_hot(labels: Rows) -> Tensor:
@@ -56,9 +56,9 @@ def pools(split: Split) -> dict[Source, Pool]:
         return hot.to(torch.get_default_dtype())
 
     return {
-        "labelled": Pool(split.labelled, one_hot(split.labels)),
-        "unlabelled": Pool(split.unlabelled),
-        "heldout": Pool(split.heldout, one_hot(split.heldout_labels)),
+        "labelled": Subset(split.labelled, one_hot(split.labels)),
+        "unlabelled": Subset(split.unlabelled),
+        "heldout": Subset(split.heldout, one_hot(split.heldout_labels)),
     }
 
 
@@ -89,44 +89,44 @@ class Batches:
     """Batches by step number."""
 
     views: Views
-    pools: Mapping[Source, Pool]
+    subsets: Mapping[Source, Subset]
     streams: Mapping[str, Stream]
     config: BatchConfig
     seed: int
     device: torch.device
 
-    def at(self, step: int, joined: Joined = None) -> Batch:
+    def at(self, step: int, joined: Promoted = None) -> Batch:
         """The batches of a step. ``joined`` are images of the pool that count as labelled by now."""
         return whole(self.share_at(step, joined))
 
-    def share_at(self, step: int, joined: Joined = None) -> Batch:
+    def share_at(self, step: int, joined: Promoted = None) -> Batch:
         """The same with the views of this process's rows alone; :func:`whole` puts those of all processes together."""
         return {name: self._stream_at(name, stream, step, joined) for name, stream in self.streams.items()}
 
-    def _stream_at(self, name: str, stream: Stream, step: int, joined: Joined) -> StreamBatch:
+    def _stream_at(self, name: str, stream: Stream, step: int, joined: Promoted) -> StreamBatch:
         pool = self._source(stream.source, joined)
         size = max(1, round(stream.ratio * self._base_size(stream.source)))
         positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
-        own = mine(size)
+        own = local_slice(size)
         address: dict[str, Any] = {"seed": self.seed, "step": step, "stream": name, "positions": own}
         views = {view: self.views(view, pool.rows[positions[own]], **address) for view in stream.views}
         return self._batch(pool, positions, views)
 
     def scan(
-        self, source: Source, view: str = "none", seed_step: int = 0, joined: Joined = None
+        self, source: Source, view: str = "none", seed_step: int = 0, joined: Promoted = None
     ) -> Iterator[StreamBatch]:
         """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
         for share in self.scan_shares(source, view, seed_step, joined):
             yield whole({source: share})[source]
 
     def scan_shares(
-        self, source: Source, view: str = "none", seed_step: int = 0, joined: Joined = None
+        self, source: Source, view: str = "none", seed_step: int = 0, joined: Promoted = None
     ) -> Iterator[StreamBatch]:
         """The same with the views of this process's rows alone."""
         pool = self._source(source, joined)
         for start in range(0, len(pool.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
-            own = mine(len(positions))
+            own = local_slice(len(positions))
             address: dict[str, Any] = {
                 "seed": self.seed,
                 "step": seed_step,
@@ -135,15 +135,15 @@ class Batches:
             }
             yield self._batch(pool, positions, {view: self.views(view, pool.rows[positions[own]], **address)})
 
-    def _source(self, source: Source, joined: Joined) -> Pool:
-        pool = self.pools[source]
+    def _source(self, source: Source, joined: Promoted) -> Subset:
+        pool = self.subsets[source]
         if joined is None or source != "labelled" or pool.targets is None:
             return pool
         positions, targets = joined
-        rows = np.concatenate([pool.rows, self.pools["unlabelled"].rows[positions.cpu().numpy()]])
-        return Pool(rows, torch.cat([pool.targets, targets.to(pool.targets)]))
+        rows = np.concatenate([pool.rows, self.subsets["unlabelled"].rows[positions.cpu().numpy()]])
+        return Subset(rows, torch.cat([pool.targets, targets.to(pool.targets)]))
 
-    def _batch(self, pool: Pool, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
+    def _batch(self, pool: Subset, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
         index = torch.from_numpy(positions)
         target = None if pool.targets is None else pool.targets[index].to(self.device)
         return StreamBatch(views, index.to(self.device), target)
@@ -155,7 +155,9 @@ class Batches:
 def whole(shares: Batch) -> Batch:
     """Batches with the views of all rows, from those that have this process's; one exchange for everything."""
     names = [(name, view) for name, stream in shares.items() for view in stream.views]
-    views = put_together([shares[name].views[view] for name, view in names], [len(shares[name]) for name, _ in names])
+    views = all_gather_rows(
+        [shares[name].views[view] for name, view in names], [len(shares[name]) for name, _ in names]
+    )
     found = dict(zip(names, views, strict=True))
     return {
         name: replace(stream, views={view: found[name, view] for view in stream.views})

@@ -18,14 +18,14 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from unissl.errors import UserError, did_you_mean, shortened
-from unissl.utils.bounded_io import Malformed, read_text, refuse_depth
+from unissl.utils.bounded_io import Malformed, read_text, reject_deep_nesting
 
-Tree = dict[str, Any]
+ConfigTree = dict[str, Any]
 S = TypeVar("S", bound="Settings")
 
-DEEPEST_KEY = 8
+MAX_KEY_DEPTH = 8
 """Dots in the name of a setting; what has more is no setting."""
-MOST_TOML = 1 << 20
+MAX_TOML_BYTES = 1 << 20
 """Bytes of a config file; a complete one has three thousand."""
 
 
@@ -84,9 +84,9 @@ def first_mistake(error: ValidationError) -> str:
     return shortened(f"{where}: {first['msg']}" if where else first["msg"], 200)
 
 
-def merge(*trees: Mapping[str, Any]) -> Tree:
+def merge(*trees: Mapping[str, Any]) -> ConfigTree:
     """Nested dictionaries laid over each other; the later one wins key by key."""
-    result: Tree = {}
+    result: ConfigTree = {}
     for tree in trees:
         for key, value in tree.items():
             if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
@@ -96,9 +96,9 @@ def merge(*trees: Mapping[str, Any]) -> Tree:
     return result
 
 
-def parse_overrides(assignments: Iterable[str]) -> Tree:
+def parse_overrides(assignments: Iterable[str]) -> ConfigTree:
     """``["method.walk_steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are read as TOML, else as text."""
-    tree: Tree = {}
+    tree: ConfigTree = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
@@ -112,16 +112,16 @@ def parse_overrides(assignments: Iterable[str]) -> Tree:
         except Malformed as error:
             raise UserError(f"--set {shortened(key)} has a value that is {error}; give a plain one.") from None
         leaf: Any = value
-        for part in reversed(key.strip().split(".", DEEPEST_KEY)):
+        for part in reversed(key.strip().split(".", MAX_KEY_DEPTH)):
             leaf = {part: leaf}
         tree = merge(tree, leaf)
     return tree
 
 
-def read_toml(path: Path) -> Tree:
+def read_toml(path: Path) -> ConfigTree:
     """A TOML file as a nested dictionary."""
     try:
-        return parse_toml(read_text(path, MOST_TOML))
+        return parse_toml(read_text(path, MAX_TOML_BYTES))
     except FileNotFoundError:
         raise UserError(f"There is no config file {path}; check the path given with --config.") from None
     except IsADirectoryError:
@@ -132,7 +132,7 @@ def read_toml(path: Path) -> Tree:
         raise UserError(f"{path} is not valid TOML ({shortened(str(error))}); correct that line.") from None
 
 
-def parse_toml(text: str) -> Tree:
+def parse_toml(text: str) -> ConfigTree:
     """``TOMLDecodeError`` for what is no TOML, ``Malformed`` for what no settings can be."""
     try:
         tree = tomllib.loads(text)
@@ -142,11 +142,11 @@ def parse_toml(text: str) -> Tree:
         raise Malformed("nested too deep") from None
     except ValueError as error:  # a number of thousands of digits
         raise Malformed(str(error)) from None
-    refuse_depth(tree)
+    reject_deep_nesting(tree)
     return tree
 
 
-def to_tree(settings: Settings) -> Tree:
+def to_tree(settings: Settings) -> ConfigTree:
     """Plain values only; None is left out, since TOML has no word for it and a missing key means the default."""
     return settings.model_dump(mode="json", exclude_none=True)
 

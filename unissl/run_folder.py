@@ -33,14 +33,14 @@ from torch import Tensor
 
 from unissl.distributed.group import current
 from unissl.errors import UserError
-from unissl.utils.bounded_io import parse_json, read_text, refuse_halves
+from unissl.utils.bounded_io import parse_json, read_text, reject_surrogates
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
 """Fields that differ between two runs of the same configuration."""
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def explain_disk_errors(path: Path) -> Iterator[None]:
     """Turn what a disk can refuse into a sentence."""
     try:
         yield
@@ -58,7 +58,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` make a file beside ``path``, flush it to the disk and move it into place."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    with disk_errors(path):
+    with explain_disk_errors(path):
         try:
             write(draft)
             with draft.open("rb") as handle:
@@ -108,7 +108,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         value = parse_json(read_text(path))
-        refuse_halves(value)
+        reject_surrogates(value)
         return value
     except FileNotFoundError:
         raise UserError(f"{path} is missing; is {path.parent} the folder of a finished run?") from None
@@ -151,12 +151,12 @@ class RunFolder:
             raise UserError(f"{self.path} {what}; choose another --out.")
 
     def create(self) -> None:
-        with disk_errors(self.path):
+        with explain_disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
     def remove_drafts(self) -> None:
         """Clear away what a killed process was about to write."""
-        with disk_errors(self.path):
+        with explain_disk_errors(self.path):
             for folder in (self.path, self.checkpoints, self.plots):
                 for draft in folder.glob(".*.draft"):
                     draft.unlink(missing_ok=True)
@@ -164,14 +164,14 @@ class RunFolder:
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         if not current().first:
             return
-        with disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
+        with explain_disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
 
     def metrics_size(self) -> int:
         """Bytes of metrics that are safely on the disk."""
         if not self.metrics.exists():
             return 0
-        with disk_errors(self.metrics), self.metrics.open("rb") as handle:
+        with explain_disk_errors(self.metrics), self.metrics.open("rb") as handle:
             os.fsync(handle.fileno())
         return self.metrics.stat().st_size
 
@@ -181,7 +181,7 @@ class RunFolder:
         if present < size:
             raise UserError(f"{self.metrics} has lost lines since the checkpoint; restore it or train again.")
         if present > size:
-            with disk_errors(self.metrics):
+            with explain_disk_errors(self.metrics):
                 os.truncate(self.metrics, size)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ class RunFolder:
             return []
         try:
             lines = [parse_json(line) for line in read_text(self.metrics).split("\n") if line]
-            refuse_halves(lines)
+            reject_surrogates(lines)
         except (ValueError, OSError):
             raise UserError(f"{self.metrics} is not what a run writes; restore it or train again.") from None
         if not all(isinstance(line, dict) for line in lines):

@@ -7,8 +7,8 @@ import torch
 
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.batches import BatchConfig, Batches, pools
-from unissl.methods.base import MethodConfig, fit_network
+from unissl.batches import BatchConfig, Batches, subsets
+from unissl.methods.base import MethodConfig, attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import build
 from unissl.training.checkpoint import TrainState
@@ -34,7 +34,7 @@ def make_batches(config: MethodConfig, split: Split, channels: int = 1, seed: in
     device = torch.device("cpu")
     views = ImageViews(images, AugmentConfig(pad=1), (0.5,) * channels, (0.25,) * channels, device)
     streams, sizes = get_method(config.name).streams(config), BatchConfig(labelled=6, unlabelled=10, evaluation=7)
-    return Batches(views, pools(split), streams, sizes, seed, device)
+    return Batches(views, subsets(split), streams, sizes, seed, device)
 
 
 def make_state(
@@ -43,7 +43,7 @@ def make_state(
     torch.manual_seed(seed)
     method_class = get_method(config.name)
     network = build(net, split.num_classes, channels)
-    fit_network(network, method_class)
+    attach_method(network, method_class)
     tap_dims = {name: network.tap_dims[name] for name in method_class.taps}
     sizes = (split.num_classes, network.feat_dim, len(split.unlabelled))
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, (channels, 8, 8))

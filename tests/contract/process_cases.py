@@ -11,7 +11,7 @@ import torch
 from curves import CASES, config_of, one_thread_in
 from method_cases import OPTIM, make_batches, make_split, make_state
 
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 from unissl.distributed.batch_norm import with_global_batch_norm
 from unissl.distributed.group import fixed_shards
 from unissl.methods.base import MethodConfig
@@ -58,7 +58,7 @@ def trained(case: str) -> Trained:
             evaluate=lambda learner, shadow: ({}, np.zeros(0, dtype=np.int64)),
             quiet=True,
         ).run()
-        lines = from_first(folder.read_metrics)
+        lines = broadcast_from_main(folder.read_metrics)
     rows = [line["loss"] for line in lines if line["kind"] == "train"]
     losses = {name: [row[name] for row in rows] for name in rows[0]}
     tensors = {**state.learner.state_dict(), **{f"ema.{name}": value for name, value in state.ema.shadow.items()}}

@@ -7,12 +7,12 @@ import pytest
 import torch
 from method_cases import make_split, make_state
 
-from unissl.features.extract import BehindFront, Front
-from unissl.inference.model import Model, Tempered
+from unissl.features.extract import FrozenBackbone, WithBackbone
+from unissl.inference.model import Model, TemperatureScaled
 from unissl.inference.onnx import disagreement, onnx_graph
 from unissl.methods.base import Method
 from unissl.methods.registry import all_methods
-from unissl.nets.heads import FeatureNet
+from unissl.nets.heads import MLPHead
 
 SHIP_THE_NETWORK = [name for name, kind in all_methods().items() if kind.inference_module is Method.inference_module]
 SHIP_MORE = [name for name in all_methods() if name not in SHIP_THE_NETWORK]
@@ -42,10 +42,10 @@ def test_every_kind_of_shipped_module(name: str) -> None:
 
 def test_a_temperature() -> None:
     state = make_state(all_methods()["fixmatch"].Config(name="fixmatch"), make_split(5), channels=3)
-    assert gap(model_of(Tempered(state.learner.net, 2.5), 3, 8)) < 1e-5
+    assert gap(model_of(TemperatureScaled(state.learner.net, 2.5), 3, 8)) < 1e-5
 
 
 def test_behind_a_frozen_network() -> None:
     torch.manual_seed(0)
-    front = Front.empty("efficientnet-lite0", 3)
-    assert gap(model_of(BehindFront(front, FeatureNet(1280, 5, bn_momentum=0.5)), 3, 32)) < 1e-5
+    front = FrozenBackbone.empty("efficientnet-lite0", 3)
+    assert gap(model_of(WithBackbone(front, MLPHead(1280, 5, bn_momentum=0.5)), 3, 32)) < 1e-5

@@ -26,7 +26,7 @@ from unissl.data import known
 from unissl.methods.registry import all_methods
 from unissl.methods.sage import SAGEConfig
 from unissl.nets import build
-from unissl.nets import known as known_nets
+from unissl.nets import list_networks as known_nets
 from unissl.nets.pretrained import installed
 from unissl.run.config import build_config
 from unissl.run.pipeline import run

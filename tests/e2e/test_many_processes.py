@@ -127,9 +127,9 @@ def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr(assembly, "current", lambda: World(1, 4, 1, 2))
-    assembly.find_device(MachineConfig())
-    assembly.find_device(MachineConfig(threads=3))
-    assembly.find_device(MachineConfig(shards=8))  # on one process as on eight
+    assembly.setup_device(MachineConfig())
+    assembly.setup_device(MachineConfig(threads=3))
+    assembly.setup_device(MachineConfig(shards=8))  # on one process as on eight
     assert asked == [4, 3, 1]
 
 

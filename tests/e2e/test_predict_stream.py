@@ -63,15 +63,15 @@ def stopped(
     """Stop the command with Ctrl-C after some chunks; returns the draft."""
 
     def stop(chunks: int) -> Path:
-        really_append = draft.Draft.append
+        really_append = draft.PredictionJournal.append
 
-        def append(self: draft.Draft, records: stream.Records) -> None:
+        def append(self: draft.PredictionJournal, records: stream.Records) -> None:
             if self.done == chunks * SMALL_CHUNK:
                 raise KeyboardInterrupt
             really_append(self, records)
 
         with monkeypatch.context() as patch:
-            patch.setattr(draft.Draft, "append", append)
+            patch.setattr(draft.PredictionJournal, "append", append)
             outcome = call("predict", finished_run, "new", "--out", "table.csv")
         assert outcome.code == 130
         assert f"stopped after {chunks * SMALL_CHUNK} of {FILES} files; the same command goes on" in outcome.err
@@ -188,7 +188,9 @@ def test_rows_are_what_the_model_says(finished_run: Path, new: Path, small_chunk
             assert line["file"] == row["file"] and line["review"] == (row["review"] or "")
             assert float(line["confidence"]) == pytest.approx(row["confidence"], abs=5.1e-5)
             expected = "outlier" if row["outlier_score"] > model.doubt.outlier else None
-            assert row["review"] == (expected or ("low-confidence" if row["confidence"] < model.doubt.confidence else None))
+            assert row["review"] == (
+                expected or ("low-confidence" if row["confidence"] < model.doubt.confidence else None)
+            )
     unsure, outside = ([row["review"] for row in table].count(reason) for reason in ("low-confidence", "outlier"))
     reasons = ", ".join(f"{n} {reason}" for n, reason in ((unsure, "low-confidence"), (outside, "outlier")) if n)
     assert said.out == f"110 files in table.csv; look at: {reasons}{', ' if reasons else ''}1 unreadable\n"

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from cli_helpers import QUICK, TRAIN_DIGITS, Refuses, call, make_photos, snapshot, succeed
 
-SAME = ("config.toml", "split.json", "data_fingerprint.json", "model.safetensors", "manifest.json", "predictions.parquet")
+SAME = (
+    "config.toml",
+    "split.json",
+    "data_fingerprint.json",
+    "model.safetensors",
+    "manifest.json",
+    "predictions.parquet",
+)
 
 
 def signal_at(patch: pytest.MonkeyPatch, place: str, number: int) -> None:
@@ -34,7 +41,7 @@ STAGES = (
     ("unissl.training.trainer:set_learning_rate", signal.SIGUSR1, "after step 2; the state is saved"),  # the last step
     ("unissl.run.cross_validation:averaged_predictions", signal.SIGUSR1, "what is done is kept"),
     ("unissl.run.pipeline:write_results", signal.SIGTERM, "what is done is kept"),
-    ("unissl.cli.train:train_reference", signal.SIGTERM, "what is done is kept"),
+    ("unissl.cli.train:train_baseline", signal.SIGTERM, "what is done is kept"),
     ("unissl.report.html:render", signal.SIGUSR1, "what is done is kept"),
 )
 
@@ -61,7 +68,7 @@ def test_preempted_at_every_stage(here: Path) -> None:
 def test_plain_resume_also_trains_the_reference_that_was_wanted(here: Path) -> None:
     words = [word for word in TRAIN_DIGITS if word != "--no-baseline"]
     with pytest.MonkeyPatch.context() as patch:
-        signal_at(patch, "unissl.cli.train:train_reference", signal.SIGTERM)
+        signal_at(patch, "unissl.cli.train:train_baseline", signal.SIGTERM)
         assert call(*words, "--out", "run").code == 75
     succeed("train", "--resume", "--quiet", "--out", "run")
     assert (here / "run" / "labels-only" / "summary.json").exists()
@@ -95,13 +102,13 @@ def test_auto_does_not_go_on_with_another_configuration(refuses: Refuses, here: 
 
 
 def test_two_runs_on_one_folder(here: Path, cut_off_run: Path, refuses: Refuses) -> None:
-    from unissl.run.lock import sole_user
+    from unissl.run.lock import locked
     from unissl.run_folder import RunFolder
 
     shutil.copytree(cut_off_run, here / "run")
-    with sole_user(RunFolder("run")):
+    with locked(RunFolder("run")):
         refuses("train", "--resume", "--quiet", "--out", "run", says=("Another process is at work in run",))
     (here / "empty").mkdir()
-    with sole_user(RunFolder("empty")):
+    with locked(RunFolder("empty")):
         refuses(*TRAIN_DIGITS, "--out", "empty", says=("Another process is at work in empty", "another --out"))
     succeed("train", "--resume", "--no-baseline", "--quiet", "--out", "run")

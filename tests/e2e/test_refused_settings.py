@@ -41,7 +41,10 @@ from unissl.errors import UserError
         (("--root", "x"), ("data.root has no meaning for 'digits'", "leave it out")),
         (("--set", "train.precision=bfloat16"), ("for GPUs", "leave out train.precision")),
         (("--method", "meta-expert"), ("inner map 'stem'", "--net wrn-10-1")),
-        (("--recipe", "short", "--pool-distribution", "given"), ("no unlabelled image for sage", "use --method labels-only")),
+        (
+            ("--recipe", "short", "--pool-distribution", "given"),
+            ("no unlabelled image for sage", "use --method labels-only"),
+        ),
     ],
 )
 def test_wrong_setting(refuses: Refuses, extra: tuple[str, ...], says: tuple[str, ...]) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from cli_helpers import make_photos, succeed
 
-from unissl.features.extract import extract as features
+from unissl.features.extract import extract_features as features
 from unissl.inference.model import load_model
 from unissl.nets.pretrained import WEIGHTS
 from unissl.report.load_run import read_record
-from unissl.report.samples import look
+from unissl.report.samples import collect_samples
 from unissl.run.config import stored_config
 from unissl.run_folder import RunFolder
 from unissl.splits.open_set import load_data
@@ -56,7 +56,7 @@ def test_the_backbone_is_not_asked_again(
     with monkeypatch.context() as patch:
         patch.setattr(features, "_extract", refuse)
         patch.setattr(features.EfficientNetLite, "forward", refuse)
-        seen = look(read_record(folder), dataset)
+        seen = collect_samples(read_record(folder), dataset)
         succeed("report", "run")
     assert "farther from every class than nine in ten" in Path("run/report.html").read_text()
     assert seen.outsiders is not None and len(seen.outsiders.score) == 6 and seen.pool_said is not None

@@ -113,7 +113,7 @@ def kl(p: list[float], q: list[float]) -> float:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.6, 0.8, 1.0])
-@pytest.mark.parametrize("cross_validation", [True, False])
+@pytest.mark.parametrize("estimate", [True, False])
 @pytest.mark.parametrize("counts", [COUNTS, (8, 4, 2, 1)])
 def test_steps_equal_loops_in_value_gradient_and_state(
     threshold: float, estimate: bool, counts: tuple[int, ...]

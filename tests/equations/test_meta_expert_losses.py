@@ -23,7 +23,7 @@ HEAD, MEDIUM, TAIL = {1}, {3}, {0, 4, 2}
 COMMON, RARE = {1, 3}, {0, 4, 2}
 DIMS = {"stem": 2, "stage1": 3, "stage2": 2, "stage3": 3, "map": 3}
 TOTAL = 10
-PHASES = {"warm_up": 0.2, "cross_validation": 0.2}
+PHASES = {"warm_up": 0.2, "estimate": 0.2}
 """Steps 0 and 1 warm up, 2 and 3 count, and from 4 on everything is trained."""
 
 

@@ -11,7 +11,7 @@ from slow_reference import TinyNet, affine, draw_batch, entropy, features, gradi
 from torch import Tensor, nn
 
 from unissl.batches import draw_positions
-from unissl.methods.base import fit_network
+from unissl.methods.base import attach_method
 from unissl.methods.ssb import SSB, SSBConfig, one_vs_all
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_entropy, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Step
@@ -27,7 +27,7 @@ DETECTOR = ("ova", "entropy", "consistency", "negatives")
 def make(num_classes: int = C, **settings: Any) -> tuple[SSB, TinyNet]:
     torch.manual_seed(0)
     net = TinyNet(D, num_classes)
-    fit_network(net, SSB)
+    attach_method(net, SSB)
     cfg = {"hidden": 5, "warm_up": 0.5, "threshold": 0.6, "negative_threshold": 0.3, "unsup_weight": 0.7, **SETTINGS}
     method = SSB(SSBConfig(**{**cfg, **settings}), DataInfo(num_classes, D, 9, (1,) * num_classes))
     for layer in method.heads.modules():

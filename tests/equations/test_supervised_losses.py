@@ -10,9 +10,9 @@ from slow_reference import END, START, TinyNet, affine, draw_batch, entropy, fea
 from torch import Tensor
 
 from unissl.methods.base import Method
+from unissl.methods.fully_supervised import FullySupervised, FullySupervisedConfig
 from unissl.methods.labels_only import LabelsOnly, LabelsOnlyConfig
 from unissl.methods.logit_adjust import LogitAdjust, LogitAdjustConfig
-from unissl.methods.fully_supervised import FullySupervised, FullySupervisedConfig
 from unissl.types import Batch, DataInfo
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unissl.methods.base import Method, MethodConfig, fit_network
+from unissl.methods.base import Method, MethodConfig, attach_method
 from unissl.methods.registry import all_methods, get_method
 from unissl.methods.sage import FORMS
 from unissl.nets import build
@@ -35,7 +35,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "scomatch": {"threshold": 0.5, "outlier_min": 0.3, "outlier_max": 0.5},  # something is selected
     "softmatch": {"momentum": 0.5},
     "ssb": {"threshold": 0.5, "warm_up": 0.3, "negative_threshold": 0.4},  # stage 2 has steps and finds negatives
-    "meta-expert": {"threshold": 0.5, "warm_up": 0.2, "cross_validation": 0.2},  # so that all its phases have several steps
+    "meta-expert": {
+        "threshold": 0.5,
+        "warm_up": 0.2,
+        "estimate": 0.2,
+    },  # so that all its phases have several steps
     **{f"sage-{form}": {"form": form, "drp_momentum": 0.9} for form in FORMS},
 }
 CASES = sorted({*all_methods(), *SETTINGS} - {"sage"})
@@ -82,7 +86,7 @@ def curve(case: str) -> dict[str, list[float]]:
         config = config_of(case)
         method = get_method(config.name)
         net = build("wrn-10-1" if method.taps else "small", CLASSES, 1)
-        fit_network(net, method)
+        attach_method(net, method)
         tap_dims = {name: net.tap_dims[name] for name in method.taps}
         learner = Learner(net, method(config, DataInfo(CLASSES, net.feat_dim, 30, COUNTS, tap_dims, (1, 8, 8))))
         optimizer, ema = build_optimizer(learner, OPTIM), Ema(learner, OPTIM.ema)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_cases import make_batches, make_split
 
-from unissl.batches import BatchConfig, draw_positions, pools
+from unissl.batches import BatchConfig, draw_positions, subsets
 from unissl.methods.fixmatch import FixMatchConfig
 from unissl.types import Stream
 
@@ -100,7 +100,7 @@ def test_random_views_of_a_scan_do_not_depend_on_its_batch_size() -> None:
 
 
 def test_pools_of_a_split() -> None:
-    found = pools(SPLIT)
+    found = subsets(SPLIT)
     assert found["labelled"].rows.tolist() == SPLIT.labelled.tolist()
     assert found["unlabelled"].rows.tolist() == SPLIT.unlabelled.tolist()
     assert found["unlabelled"].targets is None

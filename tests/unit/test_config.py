@@ -11,7 +11,7 @@ from unissl.config import Settings, check, fingerprint, merge, parse_overrides, 
 from unissl.errors import UserError
 from unissl.methods.registry import all_methods
 from unissl.methods.sage import FORMS
-from unissl.run.config import build_config, identity
+from unissl.run.config import build_config, config_hash
 
 
 def sentence(tree: dict[str, object]) -> str:
@@ -70,7 +70,7 @@ def test_a_resolved_configuration_survives_its_file(name: str) -> None:
     config = config.model_copy(update={"method": config.method.for_data(100)})
     again = build_config(tomllib.loads(to_toml(config)))
     assert again == config
-    assert identity(again) == identity(config)
+    assert config_hash(again) == config_hash(config)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -125,9 +125,9 @@ def test_a_config_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_identity_is_what_decides_the_numbers() -> None:
     config = build_config({"seed": 1})
-    assert identity(build_config({"seed": 1, "machine": {"threads": 3}})) == identity(config)
-    assert identity(build_config({"seed": 2})) != identity(config)
-    assert identity(build_config({"seed": 1, "method": {"ridge": 0.2}})) != identity(config)
+    assert config_hash(build_config({"seed": 1, "machine": {"threads": 3}})) == config_hash(config)
+    assert config_hash(build_config({"seed": 2})) != config_hash(config)
+    assert config_hash(build_config({"seed": 1, "method": {"ridge": 0.2}})) != config_hash(config)
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, make_view, normalise
-from unissl.data.images.resized import ScaledImages
+from unissl.data.images.resized import ResizedImages
 from unissl.utils.mmap_rows import take_rows
 
 
@@ -19,7 +19,7 @@ from unissl.utils.mmap_rows import take_rows
 class ImageViews:
     """``mean`` and ``std`` are per channel, for pixels in 0..1. The images may be memory-mapped."""
 
-    images: npt.NDArray[np.uint8] | ScaledImages
+    images: npt.NDArray[np.uint8] | ResizedImages
     config: AugmentConfig
     mean: Sequence[float]
     std: Sequence[float]
@@ -50,7 +50,7 @@ class ImageViews:
 
     def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
         images = self.images
-        pixels = images[rows] if isinstance(images, ScaledImages) else take_rows(images, rows)
+        pixels = images[rows] if isinstance(images, ResizedImages) else take_rows(images, rows)
         raw = torch.from_numpy(np.ascontiguousarray(pixels))
         if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
             return raw.pin_memory().to(self.device, non_blocking=True)

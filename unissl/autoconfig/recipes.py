@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from unissl.config import Tree, merge
+from unissl.config import ConfigTree, merge
 from unissl.errors import UserError, did_you_mean
 from unissl.nets.pretrained import WEIGHTS
 
-CALIMATCH_OPTIM: Tree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema_decay": 0.0}
+CALIMATCH_OPTIM: ConfigTree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema_decay": 0.0}
 """CaliMatch was published with an optimiser of its own: Adam, a late step, no averaged parameters."""
 
 
-def paper(method: str) -> Tree:
+def paper(method: str) -> ConfigTree:
     """The protocol of the paper: WRN-28-2, 64 + 448 images a step, 2^18 steps, evaluation every 1,024.
 
     ``unissl train --data cifar10 --recipe paper --method sage --max-count 4996``: about a day on one large GPU, eight
@@ -25,7 +25,7 @@ def paper(method: str) -> Tree:
     test set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
     """
     budget = {"train": {"steps": 2**18, "evaluations": 256, "log_every": 256, "checkpoint_every": 1024}}
-    own: dict[str, Tree] = {
+    own: dict[str, ConfigTree] = {
         "cgmatch": {"method": {"scan_every": 1}},
         "ssb": {"batch": {"unlabelled": 128}},
         "scomatch": {"batch": {"unlabelled": 128}},
@@ -34,7 +34,7 @@ def paper(method: str) -> Tree:
     return merge(budget, own.get(method, {}))
 
 
-def short(method: str) -> Tree:
+def short(method: str) -> ConfigTree:
     """Minutes on a CPU: a small network and small batches, which buy the most accuracy per minute there.
 
     ``unissl train --data cifar10 --minutes 4``: about 25 % on CIFAR-10 with 40 labels, with SAGE as with labels-only
@@ -43,7 +43,7 @@ def short(method: str) -> Tree:
     them; a run of some hundred steps would still show its random start in them, so all look back a hundred or less
     here. SSB's detector, which the paper trains in the last 7 % of half a million steps, gets the second half.
     """
-    own: dict[str, Tree] = {
+    own: dict[str, ConfigTree] = {
         "sage": {"method": {"drp_momentum": 0.99}},
         "meta-expert": {"method": {"bn_momentum": 0.1}},
         "cgmatch": {"method": {"momentum": 0.99, "queue": 16}},
@@ -51,7 +51,7 @@ def short(method: str) -> Tree:
         "ssb": {"method": {"warm_up": 0.5}},
         "calimatch": {"optim": CALIMATCH_OPTIM},
     }
-    common: Tree = {
+    common: ConfigTree = {
         "net": {"name": "wrn-10-1", "bn_momentum": 0.1},
         "batch": {"labelled": 10, "unlabelled": 70},
         "optim": {"ema_decay": 0.99},
@@ -60,7 +60,7 @@ def short(method: str) -> Tree:
     return merge(common, own.get(method, {}))
 
 
-def photos(method: str) -> Tree:
+def photos(method: str) -> ConfigTree:
     """Photos of one's own: a frozen network pretrained on ImageNet, and a small one trained on its vectors.
 
     ``unissl train --images photos/ --labels labels.csv``: minutes on a CPU. What to expect on Caltech-101 with 4 labels
@@ -79,7 +79,7 @@ def photos(method: str) -> Tree:
     )
 
 
-def digits(method: str) -> Tree:
+def digits(method: str) -> ConfigTree:
     """scikit-learn's digits with 4 labels per class and a pool of 446 images in an arbitrary mix: the demo.
 
     ``unissl demo``: about a minute and a half on two cores for labels-only, FixMatch and SAGE together. Expect 86.8,
@@ -97,10 +97,10 @@ def digits(method: str) -> Tree:
     )
 
 
-RECIPES: dict[str, Callable[[str], Tree]] = {"paper": paper, "short": short, "photos": photos, "digits": digits}
+RECIPES: dict[str, Callable[[str], ConfigTree]] = {"paper": paper, "short": short, "photos": photos, "digits": digits}
 
 
-def with_recipe(said: Mapping[str, Any], name: str | None = None) -> Tree:
+def with_recipe(said: Mapping[str, Any], name: str | None = None) -> ConfigTree:
     """Lay what was said over a recipe: the one named, or the one that suits the data."""
     if name is None:
         data = _group(said, "data").get("name", "digits")

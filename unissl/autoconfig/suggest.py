@@ -14,17 +14,16 @@ from typing import Any
 
 import torch
 
-from unissl.config import Tree, merge
+from unissl.config import ConfigTree, merge
 from unissl.data import DataConfig
-from unissl.data.folder.probe import Glance, glance
-from unissl.distil.config import MOST_MAPS
+from unissl.data.folder.probe import DatasetProbe, probe_dataset
+from unissl.distil.config import MAX_FEATURE_MAPS
 from unissl.errors import shortened
-from unissl.features.extract import BATCH, backbone, look
+from unissl.features.extract import BATCH, forward_features, load_backbone
 from unissl.methods.registry import get_method
-from unissl.nets.bf16 import in_half
+from unissl.nets.bf16 import to_bf16
 from unissl.nets.pretrained import WEIGHTS, installed
-from unissl.training.timing import ENOUGH_ON_VECTORS
-from unissl.utils.cpu import cores
+from unissl.utils.cpu import cpu_count
 
 OWN_DATA = ("folder", "parquet")
 BACKBONE = "efficientnet-lite0"
@@ -54,22 +53,22 @@ SCRATCH_MINUTES = 20.0
 
 
 @dataclass(frozen=True)
-class Advice:
+class SuggestedConfig:
     """A recipe by name, differences from it, and the sentences that explain them."""
 
     recipe: str | None
-    settings: Tree
+    settings: ConfigTree
     reasons: tuple[str, ...] = ()
     aim: float | None = None
     """Minutes that nobody has asked for, and that passes of the last stages are left out for."""
 
 
-def advise(said: Mapping[str, Any]) -> Advice | None:
+def suggest(said: Mapping[str, Any]) -> SuggestedConfig | None:
     """What suits the data that was named; None for known data sets, which have recipes."""
     data = said.get("data", {})
     if not isinstance(data, Mapping) or data.get("name") not in OWN_DATA:
         return None
-    seen = glance(DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields}))
+    seen = probe_dataset(DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields}))
     minutes = _group(said, "train").get("minutes")
     chosen = str(_group(said, "method").get("name", "sage"))
     method = get_method(chosen)
@@ -80,7 +79,7 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
         distil = _group(said, "distil")
         asked = distil.get("epochs") != 0
         further = asked and method.predicts_plainly() and method.learns_from_pool(method.Config(name=chosen))
-        pictured = further and distil.get("multi_crop") is not False and seen.labels < seen.images <= MOST_MAPS
+        pictured = further and distil.get("multi_crop") is not False and seen.labels < seen.images <= MAX_FEATURE_MAPS
         passes = COPIES + (FURTHER_PASSES if pictured else 0)
         per_image = None if "image_size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
         advice = for_photos(seen, minutes, per_image, name, further=further, epochs_said="epochs" in distil)
@@ -90,14 +89,14 @@ def advise(said: Mapping[str, Any]) -> Advice | None:
 
 
 def for_photos(
-    seen: Glance,
+    seen: DatasetProbe,
     minutes: float | None,
     per_image: float | None,
     name: str = BACKBONE,
     *,
     further: bool = True,
     epochs_said: bool = False,
-) -> Advice:
+) -> SuggestedConfig:
     """The frozen network, at the largest size whose vectors are made in time.
 
     ``per_image`` is the time of all views of one image of 128 x 128 pixels; None where the user has said the size.
@@ -113,14 +112,14 @@ def for_photos(
         pool = f"{seen.images - seen.labels:,} unlabelled images"
         reasons.append(
             f"trains its last stages afterwards, on what {pool} agree on"
-            if seen.images <= MOST_MAPS
-            else f"leaves its last stages as they are: more than {MOST_MAPS:,} images"
+            if seen.images <= MAX_FEATURE_MAPS
+            else f"leaves its last stages as they are: more than {MAX_FEATURE_MAPS:,} images"
         )
     if minutes is not None:
         reasons.append(
-            f"trains for {ENOUGH_ON_VECTORS} steps at most: longer made classifiers worse, so it may end early"
+            f"trains for {MAX_STEPS_ON_FEATURES} steps at most: longer made classifiers worse, so it may end early"
         )
-    settings: Tree = {"augment": {"flip": seen.colour}}
+    settings: ConfigTree = {"augment": {"flip": seen.colour}}
     if minutes is None:
         settings["train"] = {"steps": STEPS}
     aim = None
@@ -132,21 +131,21 @@ def for_photos(
             f"chose {size} px: images are about {seen.side} px, {budget:g} minutes, {_cores()}, "
             f"{1000 * per_image:.0f} ms for all views of an image at 128 px"
         )
-        if minutes is None and further and not epochs_said and seen.labels < seen.images <= MOST_MAPS:
+        if minutes is None and further and not epochs_said and seen.labels < seen.images <= MAX_FEATURE_MAPS:
             aim = PHOTO_MINUTES
             reasons.append(
                 f"the last stages will see the pool as often as fits into {aim:g} minutes, four times at most"
             )
     if not seen.colour:
         reasons.append("mirrored views are off: grey images are often signs, which a mirror turns into others")
-    return Advice("photos", settings, tuple(reasons), aim)
+    return SuggestedConfig("photos", settings, tuple(reasons), aim)
 
 
-def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> Advice:
+def from_scratch(seen: DatasetProbe, said: Mapping[str, Any], takes_vectors: bool) -> SuggestedConfig:
     """A small network on small images, for as long as the user gives."""
     budget = _group(said, "train")
     minutes = float(budget.get("minutes", SCRATCH_MINUTES))
-    settings: Tree = {"data": {"image_size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
+    settings: ConfigTree = {"data": {"image_size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
     if "name" in _group(said, "net"):
         why = "as said"
     elif not takes_vectors:
@@ -161,21 +160,21 @@ def from_scratch(seen: Glance, said: Mapping[str, Any], takes_vectors: bool) -> 
         settings["train"] = {"minutes": minutes}
     size = _group(said, "data").get("image_size") or settings["data"]["image_size"]
     length = f"{budget['steps']} steps" if "steps" in budget else f"{minutes:g} minutes"
-    return Advice("short", settings, (f"chose {net} at {size} px, {length}, {_cores()}: {why}",))
+    return SuggestedConfig("short", settings, (f"chose {net} at {size} px, {length}, {_cores()}: {why}",))
 
 
 def seconds_per_image(name: str, channels: int, passes: int) -> float:
     """Time of a frozen network on this machine for one image of 128 x 128 pixels, and for as many ``passes`` more of it
     that need not be exact."""
-    net = backbone(name, channels, pretrained=False)
+    net = load_backbone(name, channels, pretrained=False)
     images = torch.zeros(BATCH, channels, 128, 128).to(memory_format=torch.channels_last)
     seconds = {}
     with torch.inference_mode():
-        for kind, own in (("exact", net), ("quick", in_half(net))):
+        for kind, own in (("exact", net), ("quick", to_bf16(net))):
             times = []
             for _ in range(3):
                 start = time.perf_counter()
-                look(own, images, maps=False)
+                forward_features(own, images, maps=False)
                 times.append(time.perf_counter() - start)
             seconds[kind] = min(times)
     return (seconds["exact"] + passes * seconds["quick"]) / BATCH
@@ -186,7 +185,7 @@ def feature_minutes(budget: float) -> float:
     return max(FEATURE_SHARE * budget, LEFT_SHARE * (budget - TRAINING_MINUTES))
 
 
-def _size(seen: Glance, seconds: float, per_image: float, gains: int) -> int:
+def _size(seen: DatasetProbe, seconds: float, per_image: float, gains: int) -> int:
     """The largest size whose vectors are made in time, and that is worth it: images with a shorter side below ``gains``
     are not blown up beyond ``TINY_SIZE``. Work grows with the area."""
     worth_it = [size for size in SIZES if seen.side >= gains or size <= TINY_SIZE]
@@ -194,11 +193,11 @@ def _size(seen: Glance, seconds: float, per_image: float, gains: int) -> int:
     return next(in_time, SIZES[-1])
 
 
-def _count(seen: Glance) -> str:
+def _count(seen: DatasetProbe) -> str:
     return f"{seen.images:,} images, {seen.labels:,} labels of {seen.classes} classes"
 
 
-def _warnings(seen: Glance) -> tuple[str, ...]:
+def _warnings(seen: DatasetProbe) -> tuple[str, ...]:
     """What should be known before time is spent."""
     if not seen.contradicted:
         return ()
@@ -209,7 +208,7 @@ def _warnings(seen: Glance) -> tuple[str, ...]:
 
 
 def _cores() -> str:
-    number = cores()
+    number = cpu_count()
     return f"{number} core{'s' if number > 1 else ''}"
 
 
@@ -218,7 +217,9 @@ def _group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def with_advice(said: Mapping[str, Any]) -> Advice:
+def suggest_config(said: Mapping[str, Any]) -> SuggestedConfig:
     """What was said on top of what is advised."""
-    advice = advise(said)
-    return Advice(None, dict(said)) if advice is None else replace(advice, settings=merge(advice.settings, said))
+    advice = suggest(said)
+    return (
+        SuggestedConfig(None, dict(said)) if advice is None else replace(advice, settings=merge(advice.settings, said))
+    )

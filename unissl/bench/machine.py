@@ -10,7 +10,7 @@ import torch
 
 from unissl import __version__
 from unissl.bench.setup import Setup
-from unissl.utils.cpu import cores
+from unissl.utils.cpu import cpu_count
 
 
 def facts(setup: Setup) -> dict[str, str | int | bool | None]:
@@ -21,7 +21,7 @@ def facts(setup: Setup) -> dict[str, str | int | bool | None]:
         "system": platform.system(),
         "libc": " ".join(platform.libc_ver()).strip(),
         "cpu": cpu_name(),
-        "cores": cores(),
+        "cores": cpu_count(),
         "threads": setup.threads or torch.get_num_threads(),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
         "quick": setup.quick,

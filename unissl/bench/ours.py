@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from unissl.batches import Batches, Joined
+from unissl.batches import Batches
 from unissl.bench.cases import StepCase, config_of, synthetic
 from unissl.run.config import RunConfig
-from unissl.run.pipeline import begin, carry_out
-from unissl.run.setup import assemble
+from unissl.run.pipeline import train_and_save, write_config_and_split
+from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import TrainState
 from unissl.types import Batch
@@ -40,7 +40,7 @@ class ReadyBatches(Batches):
     def first(self) -> Batch:
         return super().at(0)
 
-    def at(self, step: int, joined: Joined = None) -> Batch:
+    def at(self, step: int, joined: Promoted = None) -> Batch:
         return self.first
 
 
@@ -86,7 +86,7 @@ class OurStep:
     def run(self, turn: Callable[..., None]) -> None:
         dataset, split = synthetic(self.case)
         config = config_of(self.case, dataset)
-        state, batches = assemble(config, dataset, split, CPU)
+        state, batches = build_training(config, dataset, split, CPU)
         if self.ready_data:
             batches = ReadyBatches.like(batches)
         if self.case.compiled:
@@ -95,8 +95,8 @@ class OurStep:
         pause_after_steps(state, turn)
         with tempfile.TemporaryDirectory(prefix="unissl-bench-") as place:
             folder = RunFolder(f"{place}/run")
-            begin(folder, config, split)
-            carry_out(config, folder, dataset, split, state, batches, quiet=True)
+            write_config_and_split(folder, config, split)
+            train_and_save(config, folder, dataset, split, state, batches, quiet=True)
 
 
 def middle(config: RunConfig) -> int:
@@ -130,7 +130,7 @@ class OurViews:
 
     def run(self, turn: Callable[..., None]) -> None:
         dataset, split = synthetic(self.case)
-        _, batches = assemble(config_of(self.case, dataset), dataset, split, CPU)
+        _, batches = build_training(config_of(self.case, dataset), dataset, split, CPU)
         turn()
         step = 0
         while True:

@@ -26,7 +26,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from unissl.config import read_toml
     from unissl.data import load_test
     from unissl.errors import UserError
-    from unissl.evaluation.metrics import judge
+    from unissl.evaluation.metrics import evaluate_predictions
     from unissl.inference.model import load_model
     from unissl.run.config import build_config
     from unissl.run_folder import RunFolder
@@ -42,7 +42,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
         images = load_data(config.data, config.split).test
     if images is None:
         raise UserError("The run has no test images; name some with --test.")
-    scores = judge(images.labels, model.predict(images.images), len(model.class_names))
+    scores = evaluate_predictions(images.labels, model.predict(images.images), len(model.class_names))
     unknowns = scores.get("ood_test_images", 0)
     print(f"{len(images) - unknowns} images: accuracy {scores['accuracy']:.4f}, ", end="")
     print(f"balanced {scores['balanced_accuracy']:.4f}")

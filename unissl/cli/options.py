@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from unissl.errors import UserError
 
 if TYPE_CHECKING:  # brings pydantic, which --help can do without
-    from unissl.config import Tree
+    from unissl.config import ConfigTree
 
 
 @Parameter(name="*")
@@ -42,7 +42,7 @@ class DataOptions:
     seed: int | None = None
     "Random seed for split, initialisation, batch order and augmentation."
 
-    def tree(self) -> Tree:
+    def tree(self) -> ConfigTree:
         from unissl.data import names
 
         data: dict[str, Any] = {"name": self.data, "root": self.root, "labels": self.labels, "test": self.test}
@@ -66,9 +66,9 @@ class DataOptions:
 Overrides = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
 
 
-def given(tree: Tree) -> Tree:
+def given(tree: ConfigTree) -> ConfigTree:
     """Only what was said on the command line; paths as text."""
-    result: Tree = {}
+    result: ConfigTree = {}
     for key, value in tree.items():
         if isinstance(value, dict):
             inner = given(value)
@@ -79,11 +79,11 @@ def given(tree: Tree) -> Tree:
     return result
 
 
-def said(flags: Tree, config: Path | None, overrides: tuple[str, ...]) -> Tree:
+def combine_overrides(flags: ConfigTree, config: Path | None, overrides: tuple[str, ...]) -> ConfigTree:
     """Config file, then flags, then ``--set``: the later wins."""
     from unissl.config import merge, parse_overrides, read_toml
 
-    tree: Tree = {}
+    tree: ConfigTree = {}
     for layer in ({} if config is None else read_toml(config), flags, parse_overrides(overrides)):
         budget = layer.get("train", {})
         if isinstance(budget, dict) and {"steps", "minutes"} <= set(budget) and layer is flags:

@@ -107,8 +107,8 @@ def run(
     dry_run
         Say what there is to do, and stop.
     """
-    from unissl.cli.paper_run import Request, carry_out
+    from unissl.cli.paper_run import Request, run_request
     from unissl.cli.process import prepare_process
 
     request = Request(name, only, settings, seeds, scale, engine, jobs, root, out, device, threads, address, cpus, gpus)
-    carry_out(request, prepare_process, dry_run=dry_run)
+    run_request(request, prepare_process, dry_run=dry_run)

@@ -63,7 +63,7 @@ class Request:
         return LocalEngine(self.jobs, prepare)
 
 
-def carry_out(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
+def run_request(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
     request.check()
     experiment = get_experiment(request.name)
     if not experiment.runs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from unissl.errors import UserError
 
 if TYPE_CHECKING:
-    from unissl.inference.journal import Draft
+    from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import Model
     from unissl.inference.predict_files import Records
 
@@ -44,7 +44,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     prepare_process()
     import torch
 
-    from unissl.inference.journal import Draft
+    from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import load_model
     from unissl.run_folder import RunFolder
 
@@ -54,7 +54,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     if out is None:
         print_predictions(model, files)
         return
-    with Draft(out, folder, files, torch.get_num_threads(), len(model.class_names)) as draft:
+    with PredictionJournal(out, folder, files, torch.get_num_threads(), len(model.class_names)) as draft:
         torch.set_num_threads(draft.threads)
         try:
             fill(draft, model, files)
@@ -96,7 +96,7 @@ def chunks_of(model: Model, files: list[str], done: int = 0) -> Iterator[Records
             progress.advance(len(records))
 
 
-def fill(draft: Draft, model: Model, files: list[str]) -> None:
+def fill(draft: PredictionJournal, model: Model, files: list[str]) -> None:
     if draft.done:
         print(f"going on after {draft.done} of {len(files)} files that {draft.path} holds", file=sys.stderr)
     for records in chunks_of(model, files, draft.done):
@@ -104,26 +104,26 @@ def fill(draft: Draft, model: Model, files: list[str]) -> None:
 
 
 def print_predictions(model: Model, files: list[str]) -> None:
-    from unissl.inference.prediction_table import count_looks, table_rows, write_csv
+    from unissl.inference.prediction_table import count_reviews, table_rows, write_csv
 
     unreadable = 0
 
     def counted() -> Iterator[Records]:
         nonlocal unreadable
         for records in chunks_of(model, files):
-            unreadable += count_looks([records])["unreadable"]
+            unreadable += count_reviews([records])["unreadable"]
             yield records
 
     write_csv(sys.stdout, table_rows(files, counted(), model.class_names))
     refuse_if_nothing_was_read(unreadable, len(files))
 
 
-def write_table(draft: Draft, model: Model, files: list[str]) -> None:
+def write_table(draft: PredictionJournal, model: Model, files: list[str]) -> None:
     """Turn the finished draft into the table, and say how many files to look at."""
-    from unissl.inference.prediction_table import count_looks, table_rows, write_csv, write_parquet
+    from unissl.inference.prediction_table import count_reviews, table_rows, write_csv, write_parquet
     from unissl.run_folder import write_atomically
 
-    looks = count_looks(draft.blocks())
+    looks = count_reviews(draft.blocks())
     if looks["unreadable"] == len(files):
         draft.remove()
     refuse_if_nothing_was_read(looks["unreadable"], len(files))

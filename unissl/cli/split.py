@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unissl.cli.options import DataOptions, Overrides, said
+from unissl.cli.options import DataOptions, Overrides, combine_overrides
 
 
 def split(
@@ -37,18 +37,18 @@ def split(
     from unissl.autoconfig.recipes import with_recipe
     from unissl.errors import UserError
     from unissl.run.config import build_config, fit_to_data
-    from unissl.run.pipeline import split_of
+    from unissl.run.pipeline import build_split
     from unissl.splits import write_split
     from unissl.splits.open_set import load_data
     from unissl.types import OOD, UNLABELLED
 
-    settings = build_config(with_recipe(said((data or DataOptions()).tree(), config, set_), recipe))
+    settings = build_config(with_recipe(combine_overrides((data or DataOptions()).tree(), config, set_), recipe))
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     dataset = load_data(settings.data, settings.split)
     settings = fit_to_data(settings, dataset)
     names = dataset.train.class_names
-    made = split_of(settings, dataset)
+    made = build_split(settings, dataset)
     truth = dataset.train.labels[made.unlabelled]
     table = Table("class", "labelled", "pool", title=f"{dataset.name}, seed {settings.seed}")
     pool = np.bincount(truth[truth >= 0], minlength=len(names))

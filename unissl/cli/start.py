@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from unissl.config import Tree
+    from unissl.config import ConfigTree
     from unissl.run.pipeline import Run
 
 
 def start_or_resume(
-    tree: Tree, recipe: str | None, out: Path | None, resume: bool | Literal["auto"], reference: bool, quiet: bool
+    tree: ConfigTree, recipe: str | None, out: Path | None, resume: bool | Literal["auto"], reference: bool, quiet: bool
 ) -> tuple[Run, bool]:
     """The finished run, and whether labels-only is wanted beside it."""
     from unissl.autoconfig.recipes import with_recipe
-    from unissl.distributed.agreement import from_first
+    from unissl.distributed.agreement import broadcast_from_main
     from unissl.errors import UserError
     from unissl.run.config import build_config, stored_config
     from unissl.run.pipeline import BASELINE
@@ -30,29 +30,29 @@ def start_or_resume(
         if resume != "auto":
             if recipe is not None:
                 raise UserError("--resume takes its settings from the run folder; leave out --recipe.")
-            alone = from_first(lambda: folder.finished and not (folder.path / BASELINE).is_dir())
+            alone = broadcast_from_main(lambda: folder.finished and not (folder.path / BASELINE).is_dir())
             return resume_run(out, tree, quiet=quiet), reference and not alone
-        if from_first(lambda: folder.holds_run):
+        if broadcast_from_main(lambda: folder.holds_run):
             said = tree if recipe is None else with_recipe(tree, recipe)
-            from_first(lambda: stored_config(folder, said))  # refuses another one before anything is said
+            broadcast_from_main(lambda: stored_config(folder, said))  # refuses another one before anything is said
             if folder.finished or not quiet:
                 print(f"{out} is finished already" if folder.finished else f"continuing {out}", flush=True)
             return resume_run(out, said, quiet=quiet), reference
     aim: float | None = None
     reasons: tuple[str, ...] = ()
     if recipe is None:
-        from unissl.autoconfig.suggest import with_advice
+        from unissl.autoconfig.suggest import suggest_config
 
-        advice = from_first(lambda: with_advice(tree))
+        advice = broadcast_from_main(lambda: suggest_config(tree))
         tree, recipe, aim, reasons = advice.settings, advice.recipe, advice.aim, advice.reasons
     settings = build_config(with_recipe(tree, recipe))
     for reason in () if quiet else reasons:
         print(reason, flush=True)
-    compared = reference and has_reference(settings.method.name)
+    compared = reference and has_baseline(settings.method.name)
     return start_run(settings, out, quiet=quiet, reference=compared, aim=aim), reference
 
 
-def has_reference(method: str) -> bool:
+def has_baseline(method: str) -> bool:
     """Whether labels-only says something about a method: one that learns from a pool without its labels."""
     from unissl.methods.registry import get_method
 

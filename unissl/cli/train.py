@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unissl.cli.options import DataOptions, Overrides, given, said
-from unissl.cli.start import has_reference, start_or_resume
+from unissl.cli.options import DataOptions, Overrides, combine_overrides, given
+from unissl.cli.start import has_baseline, start_or_resume
 
 if TYPE_CHECKING:
     from unissl.run.pipeline import Run
@@ -73,17 +73,17 @@ def train(
 
     prepare_process()
     flags = merge_flags(data or DataOptions(), method, steps, minutes, net, device, threads)
-    tree = said(flags, config, set_)
-    from unissl.distributed.agreement import from_first
+    tree = combine_overrides(flags, config, set_)
+    from unissl.distributed.agreement import broadcast_from_main
 
     finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
     show(finished)
-    if reference and has_reference(finished.config.method.name):
-        show_gain(finished, train_reference(finished, quiet))
+    if reference and has_baseline(finished.config.method.name):
+        show_gain(finished, train_baseline(finished, quiet))
     from unissl.run.results import OWN_DATA
 
     if report or (report is None and finished.config.data.name in OWN_DATA):
-        from_first(lambda: show_report(finished))
+        broadcast_from_main(lambda: show_report(finished))
 
 
 def merge_flags(
@@ -107,18 +107,18 @@ def merge_flags(
     return flags
 
 
-def train_reference(finished: Run, quiet: bool) -> Run:
+def train_baseline(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import to_tree
-    from unissl.distributed.agreement import from_first
-    from unissl.run.config import reference_config
+    from unissl.distributed.agreement import broadcast_from_main
+    from unissl.run.config import baseline_config
     from unissl.run.pipeline import BASELINE, resume, run
     from unissl.run_folder import RunFolder
 
     folder = RunFolder(finished.folder.path / BASELINE)
-    if from_first(lambda: folder.holds_run):
+    if broadcast_from_main(lambda: folder.holds_run):
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
-    return run(reference_config(finished.config), folder.path, quiet=quiet)
+    return run(baseline_config(finished.config), folder.path, quiet=quiet)
 
 
 def show(finished: Run) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
-from unissl.data.images.channel_stats import channel_moments
+from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
@@ -31,7 +31,7 @@ def load_digits(config: DataConfig) -> Dataset:
     train_rows = np.setdiff1d(np.arange(len(labels)), test_rows)
     train = ImageTable(images[train_rows], labels[train_rows], class_names)
     test = ImageTable(images[test_rows], labels[test_rows], class_names)
-    mean, std = channel_moments(train.images)
+    mean, std = channel_mean_std(train.images)
     return Dataset("digits", train, test, mean, std, flip=False)
 
 
@@ -63,7 +63,7 @@ def from_arrays(
                 f"Test images are {test_table.images.shape[1:]} and training images {train.images.shape[1:]}"
                 " (height, width, channels); bring them to one shape."
             )
-    mean, std = channel_moments(train.images)
+    mean, std = channel_mean_std(train.images)
     return Dataset(name, train, test_table, mean, std, flip)
 
 

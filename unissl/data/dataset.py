@@ -16,9 +16,9 @@ from unissl.config import Settings
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 """Of classes that are numbered; a label of a billion is a mistake, and as many names would fill the memory."""
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 
 
 class DataConfig(Settings):
@@ -89,7 +89,7 @@ def data_folder() -> Path | None:
 def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
     """Alphabetical, but 2 before 10 where all names are whole numbers."""
     unique = set(names)
-    if all(name.isdecimal() and len(name) <= MOST_DIGITS for name in unique):
+    if all(name.isdecimal() and len(name) <= MAX_DIGITS for name in unique):
         return tuple(sorted(unique, key=lambda name: (int(name), name)))
     return tuple(sorted(unique))
 
@@ -102,8 +102,8 @@ def is_name(text: str) -> bool:
 def numbered_classes(labels: npt.NDArray[np.int64], where: str) -> tuple[str, ...]:
     """The names 0, 1, ... up to the largest label."""
     largest = int(labels.max(initial=-1))
-    if largest >= MOST_CLASSES:
-        raise UserError(f"{where} has the label {largest}; number the classes from 0, below {MOST_CLASSES:,}.")
+    if largest >= MAX_CLASSES:
+        raise UserError(f"{where} has the label {largest}; number the classes from 0, below {MAX_CLASSES:,}.")
     return tuple(str(number) for number in range(largest + 1))
 
 

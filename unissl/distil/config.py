@@ -6,7 +6,7 @@ from pydantic import Field
 
 from unissl.config import Settings
 
-MOST_MAPS = 20_000
+MAX_FEATURE_MAPS = 20_000
 """Images whose maps are kept: 70 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
 
 
@@ -26,4 +26,4 @@ class DistilConfig(Settings):
 
     def keeps_maps(self, images: int) -> bool:
         """Whether the maps that enter the last stages are kept for so many images."""
-        return self.epochs > 0 and images <= MOST_MAPS
+        return self.epochs > 0 and images <= MAX_FEATURE_MAPS

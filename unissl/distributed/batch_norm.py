@@ -51,7 +51,7 @@ class GlobalBatchNorm(_BatchNorm):
         values = [share * (xs[0].numel() // xs[0].shape[1] // len(xs[0])) for share in sizes(_total)]
         *ys, mean, var = normalise(self.weight, self.bias, self.eps, values, *xs)
         if self.training and self.running_mean is not None:
-            follow(self, mean, var, sum(values))
+            update_running_stats(self, mean, var, sum(values))
         return x.like(ys) if isinstance(x, Shards) else ys[0]
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -60,7 +60,7 @@ class GlobalBatchNorm(_BatchNorm):
 
 
 @torch.no_grad()
-def follow(norm: _BatchNorm, mean: Tensor, var: Tensor, values: int) -> None:
+def update_running_stats(norm: _BatchNorm, mean: Tensor, var: Tensor, values: int) -> None:
     """Running statistics in torch's convention: momentum is the weight of the new, the variance is unbiased."""
     assert norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None
     norm.num_batches_tracked.add_(1)

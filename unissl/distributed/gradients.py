@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from unissl.distributed.group import current, talking
+from unissl.distributed.group import comm_errors, current
 from unissl.distributed.rows import gather
 
 
@@ -61,7 +61,7 @@ def copies(count: int, parameters: Sequence[Tensor]) -> list[Sequence[Tensor]]:
     return [made[i : i + count] for i in range(0, len(made), count)]
 
 
-def take_over_state(*states: Mapping[str, Tensor]) -> None:
+def broadcast_state(*states: Mapping[str, Tensor]) -> None:
     """Copy tensors from the first process to all others.
 
     Processes on equal machines compute equal numbers and this changes nothing. On unequal ones it keeps differences in
@@ -79,7 +79,7 @@ def _in_one_piece(tensors: Iterable[Tensor], exchange: Callable[[Tensor], object
         kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
     for alike in kinds.values():
         flat = torch.cat([tensor.reshape(-1) for tensor in alike])
-        with talking():
+        with comm_errors():
             exchange(flat)
         for tensor, part in zip(alike, torch.split(flat, [tensor.numel() for tensor in alike]), strict=True):
             tensor.copy_(part.view(tensor.shape))

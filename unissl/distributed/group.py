@@ -93,7 +93,7 @@ def processes() -> Iterator[World]:
     if not launched():
         yield ALONE
         return
-    store = _come_together()
+    store = _init_process_group()
     try:
         if _world.first:
             yield _world
@@ -112,7 +112,7 @@ def processes() -> Iterator[World]:
         _world = ALONE
 
 
-def _come_together() -> Any:
+def _init_process_group() -> Any:
     """Join the group; returns the store that its processes have in common."""
     global _world
     import torch
@@ -120,7 +120,7 @@ def _come_together() -> Any:
     from torch.distributed.rendezvous import rendezvous
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with talking():
+    with comm_errors():
         place, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
         store = dist.PrefixStore(meet(place, rank, size, LONGEST_WAIT), place)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
@@ -137,7 +137,7 @@ def _first_to_speak(store: Any) -> bool:
 
 
 @contextmanager
-def talking() -> Iterator[None]:
+def comm_errors() -> Iterator[None]:
     """Around every exchange with other processes: what it raises means that one of them is gone."""
     try:
         yield

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unissl.distributed.group import current, talking
+from unissl.distributed.group import comm_errors, current
 
 
 def shared_out(total: int) -> bool:
@@ -29,7 +29,7 @@ def sizes(total: int) -> list[int]:
     return [total // shards + (shard < total % shards) for shard in range(shards)]
 
 
-def stretches(total: int, rank: int | None = None) -> list[slice]:
+def shard_slices(total: int, rank: int | None = None) -> list[slice]:
     """The rows of each shard that this process has, or the one of number ``rank``."""
     if not shared_out(total):
         return [slice(0, total)]
@@ -40,9 +40,9 @@ def stretches(total: int, rank: int | None = None) -> list[slice]:
     return [slice(*between) for between in pairwise(ends)]
 
 
-def mine(total: int, rank: int | None = None) -> slice:
+def local_slice(total: int, rank: int | None = None) -> slice:
     """The rows of this process, or of the one of number ``rank``."""
-    own = stretches(total, rank)
+    own = shard_slices(total, rank)
     return slice(own[0].start, own[-1].stop)
 
 
@@ -52,23 +52,23 @@ def gather(own: Tensor) -> Tensor:
     if size == 1:
         return own
     received = own.new_empty(size, *own.shape)
-    with talking():
+    with comm_errors():
         dist.all_gather(list(received.unbind()), own.contiguous())
     return received.flatten(0, 1)
 
 
-def own_shards(own: Tensor, total: int) -> list[Tensor]:
+def split_local(own: Tensor, total: int) -> list[Tensor]:
     """This process's rows of ``total``, cut into its shards; as copies, since a kernel may choose by the address."""
-    lengths = [rows.stop - rows.start for rows in stretches(total)]
+    lengths = [rows.stop - rows.start for rows in shard_slices(total)]
     return [own] if len(lengths) == 1 else [piece.clone() for piece in torch.split(own, lengths)]
 
 
-def joined(pieces: Sequence[Tensor]) -> Tensor:
+def cat(pieces: Sequence[Tensor]) -> Tensor:
     """Own rows from own shards."""
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
-def put_together(parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]:
+def all_gather_rows(parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]:
     """All rows of several tensors, of which this process has :func:`mine`, in one exchange.
 
     The tensors have one type of number and one device; each keeps its memory order, channels last or not, since that
@@ -81,7 +81,7 @@ def put_together(parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]
     size = current().size
     last = [_channels_last(parts[i]) for i in which]
     rows = [parts[i].permute(0, 2, 3, 1) if swap else parts[i] for i, swap in zip(which, last, strict=True)]
-    shares = [[own.stop - own.start for own in (mine(totals[i], rank) for rank in range(size))] for i in which]
+    shares = [[own.stop - own.start for own in (local_slice(totals[i], rank) for rank in range(size))] for i in which]
     lengths = [max(share) * row[0].numel() for share, row in zip(shares, rows, strict=True)]  # padded to the longest
     sent = rows[0].new_zeros(1, sum(lengths))
     for row, stretch in zip(rows, torch.split(sent[0], lengths), strict=True):

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from unissl.distributed.batch_norm import over_rows
 from unissl.distributed.group import current
-from unissl.distributed.rows import joined, mine, put_together, shared_out, stretches
+from unissl.distributed.rows import all_gather_rows, cat, local_slice, shard_slices, shared_out
 from unissl.distributed.shards import by_shard, pieces_of
 from unissl.types import Outputs
 
 
-class SpreadNet:
+class DataParallelNet:
     """A network that is called in another way; everything else about it is its own."""
 
     def __init__(self, net: Callable[[Tensor], Outputs]) -> None:
@@ -37,9 +37,9 @@ class SpreadNet:
             return self.net(x)
         with over_rows(total):
             if current().fixed_shards:
-                out = by_shard(self.net, [x[rows] for rows in stretches(total)])
+                out = by_shard(self.net, [x[rows] for rows in shard_slices(total)])
             else:
-                out = self.net(x[mine(total)])
+                out = self.net(x[local_slice(total)])
         names = list(out.taps)
         parts = [out.logits, out.feat, *(out.taps[name] for name in names)]
         logits, feat, *taps = put_rows_together(total, *(piece for part in parts for piece in pieces_of(part)))
@@ -49,9 +49,9 @@ class SpreadNet:
         return getattr(self.net, name)
 
 
-def spread(net: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Outputs]:
+def data_parallel(net: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Outputs]:
     """The network as a training loop calls it on several processes or shards; on one, the network itself."""
-    return SpreadNet(net) if current().shards > 1 else net
+    return DataParallelNet(net) if current().shards > 1 else net
 
 
 class PutTogether(torch.autograd.Function):
@@ -61,15 +61,18 @@ class PutTogether(torch.autograd.Function):
     def forward(ctx: Any, total: int, *pieces: Tensor) -> tuple[Tensor, ...]:
         ctx.total = total
         ctx.set_materialize_grads(False)
-        count = len(stretches(total))
-        parts = [joined(pieces[i : i + count]) for i in range(0, len(pieces), count)]
-        return tuple(put_together(parts, [total] * len(parts)))
+        count = len(shard_slices(total))
+        parts = [cat(pieces[i : i + count]) for i in range(0, len(pieces), count)]
+        return tuple(all_gather_rows(parts, [total] * len(parts)))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         world = current()
         times = 1 if world.fixed_shards else world.size
-        return (None, *(None if grad is None else times * grad[own] for grad in grads for own in stretches(ctx.total)))
+        return (
+            None,
+            *(None if grad is None else times * grad[own] for grad in grads for own in shard_slices(ctx.total)),
+        )
 
 
 put_rows_together = cast(Callable[..., tuple[Tensor, ...]], PutTogether.apply)

@@ -14,10 +14,10 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data.arrays import checked_images
-from unissl.data.images.channel_stats import channel_moments
-from unissl.data.images.resized import ScaledImages
+from unissl.data.images.channel_stats import channel_mean_std
+from unissl.data.images.resized import ResizedImages
 from unissl.estimators.refusal import RefusedInput, as_value_errors
-from unissl.features.extract import Front, Scaling, backbone, backbone_vectors, normalisation
+from unissl.features.extract import FeatureScaler, FrozenBackbone, backbone_features, load_backbone, normalisation
 from unissl.run.config import RunConfig
 
 CLIP = 5.0
@@ -67,8 +67,8 @@ class ImageInputs:
         return self.training(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
 
 
-def at_size(images: Images, size: int | None) -> Images | ScaledImages:
-    return images if size is None else ScaledImages(images, size)
+def at_size(images: Images, size: int | None) -> Images | ResizedImages:
+    return images if size is None else ResizedImages(images, size)
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,18 @@ class FrozenInputs(ImageInputs):
     spread: npt.NDArray[np.float32]
 
     @property
-    def scaling(self) -> Scaling:
-        return Scaling(torch.from_numpy(self.centre), torch.from_numpy(self.spread))
+    def scaling(self) -> FeatureScaler:
+        return FeatureScaler(torch.from_numpy(self.centre), torch.from_numpy(self.spread))
 
     def training(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        vectors = backbone_vectors(
+        vectors = backbone_features(
             at_size(images, self.size), self.name, config.augment, config.augment.cached_views, device
         )
         return FeatureViews(vectors, config.augment, device, self.scaling.to(device))
 
     def prediction(self, images: Images, config: RunConfig, device: torch.device) -> Views:
         """Vectors made when they are asked for: those of new images are not worth a place in the cache."""
-        front = Front(backbone(self.name, self.shape[2]), self.scaling).to(device)
+        front = FrozenBackbone(load_backbone(self.name, self.shape[2]), self.scaling).to(device)
         return ThroughFront(ImageViews(at_size(images, self.size), config.augment, self.mean, self.std, device), front)
 
     def nothing(self, config: RunConfig) -> Views:
@@ -108,7 +108,7 @@ class ThroughFront:
     """Vectors of images, made anew for each batch."""
 
     images: ImageViews
-    front: Front
+    front: FrozenBackbone
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class VectorInputs:
     """Vectors whose entries are standardised by those in ``fit`` and then clipped.
 
     So the units of the data do not matter, and an outlier cannot outweigh the rest. Unlike the vectors of a backbone
-    (``unissl.features.extract.Scaling``) they are not scaled to one length: of a few measurements little is left without it.
+    (``unissl.features.extract.FeatureScaler``) they are not scaled to one length: of a few measurements little is left without it.
     """
 
     mean: Floats
@@ -162,10 +162,10 @@ def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -
     shape = rows.shape[1:]
     if config.net.freeze_backbone:
         size = config.data.image_size
-        vectors = backbone_vectors(
+        vectors = backbone_features(
             at_size(rows, size), config.net.name, config.augment, config.augment.cached_views, device
         )
-        scaling = Scaling.of(vectors)
+        scaling = FeatureScaler.of(vectors)
         moments = normalisation(shape[2])
         return FrozenInputs(shape, *moments, config.net.name, size, scaling.mean.numpy(), scaling.std.numpy())
-    return ImageInputs(shape, *(normalisation(shape[2]) if config.net.pretrained else channel_moments(rows)))
+    return ImageInputs(shape, *(normalisation(shape[2]) if config.net.pretrained else channel_mean_std(rows)))

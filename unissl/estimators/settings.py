@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import BACKBONE
-from unissl.config import Tree, merge
+from unissl.config import ConfigTree, merge
 from unissl.estimators.refusal import RefusedInput
 from unissl.methods.registry import get_method
 from unissl.nets.pretrained import installed
@@ -42,7 +42,7 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     if not isinstance(seed, int | np.integer):
         seed = check_random_state(seed).randint(2**31)
     budget = {"steps": estimator.steps, "minutes": estimator.minutes}
-    said: Tree = {
+    said: ConfigTree = {
         "seed": int(seed),
         "method": {"name": estimator.method},
         "split": {"kind": "given"},
@@ -62,7 +62,7 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     return config.model_copy(update={"method": config.method.for_data(num_classes), "optim": optim})
 
 
-def _for_data(shape: tuple[int, ...], *, frozen: bool) -> tuple[str, Tree]:
+def _for_data(shape: tuple[int, ...], *, frozen: bool) -> tuple[str, ConfigTree]:
     """The recipe, and what suits images: through a frozen pretrained network where that is wanted and its weights are
     installed. Grey images are often signs, which a mirror turns into others; a strong warp leaves little of a small
     image."""

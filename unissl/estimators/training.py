@@ -16,10 +16,10 @@ from torch import Tensor
 from unissl.config import to_tree
 from unissl.estimators.inputs import Inputs, inputs_of
 from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.run.budget import settle_steps
+from unissl.run.budget import steps_from_minutes
 from unissl.run.config import RunConfig, build_config
-from unissl.run.fit import finish_training
-from unissl.run.setup import assemble_on, averaged_predictions, find_device
+from unissl.run.fit import fit
+from unissl.run.setup import build_training_on, predict_with_ema, setup_device
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
@@ -53,7 +53,7 @@ class Fitted:
         self.config, self.split, self.inputs = build_config(state["config"]), state["split"], state["inputs"]
         device = torch.device("cpu")
         with own_generator(device):
-            made, _ = assemble_on(self.config, self.inputs.nothing(self.config), self.split, device)
+            made, _ = build_training_on(self.config, self.inputs.nothing(self.config), self.split, device)
         self.learner = made.learner
         self.learner.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state["weights"].items()})
 
@@ -62,7 +62,7 @@ def train(
     config: RunConfig, rows: Rows, split: Split, *, quiet: bool
 ) -> tuple[Fitted, Predictions, list[dict[str, Any]]]:
     """Train to the end of the budget; also what is predicted for the rows, and the lines of the record."""
-    device = find_device(config.machine)
+    device = setup_device(config.machine)
     inputs = inputs_of(rows, config, device)
     views = inputs.training(rows, config, device)
     with (
@@ -71,16 +71,16 @@ def train(
         interrupts(),
         memory_errors(config.batch),
     ):
-        state, batches = assemble_on(config, views, split, device)
+        state, batches = build_training_on(config, views, split, device)
         if config.train.steps is None:
-            config = settle_steps(config, state, batches)
+            config = steps_from_minutes(config, state, batches)
         folder = RunFolder(place)
         looked_at = split.unlabelled[: 4 * config.batch.evaluation]
 
         def judge(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
-            return {}, averaged_predictions(learner, shadow, views, batches, looked_at).classes
+            return {}, predict_with_ema(learner, shadow, views, batches, looked_at).classes
 
-        finish_training(config, state, batches, folder, judge, quiet=quiet)
+        fit(config, state, batches, folder, judge, quiet=quiet)
         record = folder.read_metrics()
     state.learner.load_state_dict(state.ema.shadow, strict=False)  # the shadow lacks buffers, which are live ones
     fitted = Fitted(config, split, inputs, state.learner)

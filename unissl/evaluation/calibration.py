@@ -19,7 +19,7 @@ from scipy.special import log_softmax
 
 BINS = 10
 """Equal intervals of confidence in the reliability diagram."""
-FEWEST_LABELS = 50
+MIN_LABELS = 50
 """With fewer labels than this the temperature would be a guess, and stays 1."""
 COLDEST, HOTTEST = 0.1, 10.0
 
@@ -55,7 +55,7 @@ def log_probabilities(probs: Floats) -> npt.NDArray[np.float64]:
     return np.log(np.maximum(np.asarray(probs, dtype=np.float64), np.finfo(np.float32).tiny))
 
 
-def tempered(probs: Floats, temperature: float) -> npt.NDArray[np.float64]:
+def apply_temperature(probs: Floats, temperature: float) -> npt.NDArray[np.float64]:
     """The probabilities (n, C) that the same logits have at another temperature."""
     scaled: npt.NDArray[np.float64] = np.exp(log_softmax(log_probabilities(probs) / temperature, axis=1))
     return scaled
@@ -111,8 +111,8 @@ def calibrate(probs: Floats, labels: Labels) -> Calibration:
     if not len(labels):
         raise ValueError("no labels to calibrate with")
     before = _error(probs, labels), negative_log_likelihood(probs, labels)
-    if len(labels) < FEWEST_LABELS:
-        return _unchanged(before, len(labels), f"fewer than {FEWEST_LABELS} held-out labels, so nothing was fitted")
+    if len(labels) < MIN_LABELS:
+        return _unchanged(before, len(labels), f"fewer than {MIN_LABELS} held-out labels, so nothing was fitted")
     crossed = _cross_fitted(probs, labels)
     after = _error(crossed, labels), negative_log_likelihood(crossed, labels)
     if after[1] >= before[1]:
@@ -135,5 +135,5 @@ def _cross_fitted(probs: Floats, labels: Labels) -> npt.NDArray[np.float64]:
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     made = np.empty(probs.shape)
     for ours, theirs in (halves, halves[::-1]):
-        made[ours] = tempered(probs[ours], fit_temperature(probs[theirs], labels[theirs]))
+        made[ours] = apply_temperature(probs[ours], fit_temperature(probs[theirs], labels[theirs]))
     return made

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from torch import Tensor
 
 from unissl.batches import Batches
-from unissl.evaluation.graph_diagnostics import Group, Walk, ask_pool, neighbours, order_of_pool, votes, walk_of
+from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, neighbours, order_of_pool, votes, walk_of
 from unissl.evaluation.metrics import accuracy
 from unissl.methods.base import Method
 from unissl.types import OOD, UNLABELLED, Outputs, Prediction
@@ -57,7 +57,7 @@ def pool_record(
     if not len(rows) or (truth == UNLABELLED).any():
         return {}
     order = order_of_pool(len(rows))
-    groups = ask_pool(answer, method, batches, rows[order], step)
+    groups = embed_pool(answer, method, batches, rows[order], step)
     pseudo = torch.cat([group.pseudo for group in groups]).cpu().numpy()
     classes = method.info.num_classes
     quality = pseudo_label_quality(truth[order], pseudo, classes)
@@ -75,7 +75,7 @@ def macro_f1(truth: Labels, predicted: Labels) -> float:
     return float(f1_score(truth, predicted, labels=present, average="macro", zero_division=0.0))
 
 
-def relation_quality(groups: Sequence[Group], truth: Labels, walk: Walk, num_classes: int) -> dict[str, Any]:
+def relation_quality(groups: Sequence[Group], truth: Labels, walk: RandomWalk, num_classes: int) -> dict[str, Any]:
     """Whether relations between images know better than pseudo-labels. The rule is ours, since the paper gives none.
 
     Each image hears the pseudo-labels of its neighbours, weighted by G without the image itself. ``corrected`` is the
@@ -104,7 +104,7 @@ def relation_quality(groups: Sequence[Group], truth: Labels, walk: Walk, num_cla
     }
 
 
-def class_mass(groups: Sequence[Group], truth: Labels, walk: Walk, num_classes: int) -> Floats:
+def class_mass(groups: Sequence[Group], truth: Labels, walk: RandomWalk, num_classes: int) -> Floats:
     """How much of the weight of an image's neighbours lies on each class: mean over the images of a class, (C, C)."""
     mass, counts, start = np.zeros((num_classes, num_classes)), np.zeros(num_classes), 0
     for group in groups:

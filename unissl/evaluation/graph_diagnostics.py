@@ -24,13 +24,13 @@ from unissl.ops.graph import affinity_scale, relational_embedding, structural_co
 from unissl.types import Outputs, Prediction
 
 Rows = npt.NDArray[np.int64]
-MOST_IMAGES = 20_000
+MAX_IMAGES = 20_000
 """Images of the pool that are looked at; of a larger one a random part, always the same."""
 STREAM = "diagnostics"
 
 
 @dataclass(frozen=True)
-class Walk:
+class RandomWalk:
     """The settings of G: lambda, beta, temperature, bias of a node towards itself, and P where K is not d + 1."""
 
     ridge: float
@@ -39,7 +39,7 @@ class Walk:
     self_bias: float
     anchors: Tensor | None = None
 
-    def of_length(self, steps: int) -> Walk:
+    def of_length(self, steps: int) -> RandomWalk:
         """The same walk with another beta."""
         return replace(self, steps=steps)
 
@@ -52,12 +52,12 @@ class Group:
     nodes: Tensor
 
 
-def walk_of(method: Method) -> Walk:
+def walk_of(method: Method) -> RandomWalk:
     """SAGE's own settings, or its defaults for another method."""
     cfg = method.cfg if isinstance(method, SAGE) else SAGEConfig()
     cfg = cfg.for_data(method.info.num_classes)
     anchors = method.anchors if isinstance(method, SAGE) and cfg.num_anchors is not None else None
-    return Walk(cfg.ridge, int(cfg.walk_steps or 1), float(cfg.graph_temperature or 1.0), cfg.self_bias, anchors)
+    return RandomWalk(cfg.ridge, int(cfg.walk_steps or 1), float(cfg.graph_temperature or 1.0), cfg.self_bias, anchors)
 
 
 def nodes_of(method: Method, features: Tensor) -> Tensor:
@@ -70,11 +70,11 @@ def nodes_of(method: Method, features: Tensor) -> Tensor:
 
 def order_of_pool(size: int) -> Rows:
     """Positions in the pool, which lies there class by class, in the order in which they are grouped."""
-    return np.random.default_rng(0).permutation(size)[:MOST_IMAGES]
+    return np.random.default_rng(0).permutation(size)[:MAX_IMAGES]
 
 
 @torch.no_grad()
-def ask_pool(
+def embed_pool(
     answer: Callable[[Tensor], Outputs | Prediction], method: Method, batches: Batches, rows: Rows, step: int
 ) -> list[Group]:
     """Weak views of these rows through the network, cut into groups of about a training batch's size."""
@@ -92,7 +92,7 @@ def ask_pool(
 
 
 @torch.no_grad()
-def neighbours(nodes: Tensor, walk: Walk) -> Tensor:
+def neighbours(nodes: Tensor, walk: RandomWalk) -> Tensor:
     """G (n, n) without its diagonal, rows scaled to sum one again: how much each image hears of each other one."""
     if walk.anchors is None:
         affinity = affinity_scale(nodes.shape[1], nodes.shape[1] + 1, walk.ridge) * (nodes @ nodes.T)
@@ -105,7 +105,7 @@ def neighbours(nodes: Tensor, walk: Walk) -> Tensor:
     return consensus / consensus.sum(1, keepdim=True).clamp_min(torch.finfo(consensus.dtype).tiny)
 
 
-def votes(groups: Sequence[Group], walk: Walk, num_classes: int) -> Tensor:
+def votes(groups: Sequence[Group], walk: RandomWalk, num_classes: int) -> Tensor:
     """The class that the other images' pseudo-labels give each image, weighted by G, (M,)."""
     said = []
     for group in groups:

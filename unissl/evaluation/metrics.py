@@ -33,7 +33,7 @@ def score(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
     }
 
 
-def judge(truth: Labels, predictions: Predictions, num_classes: int) -> dict[str, Any]:
+def evaluate_predictions(truth: Labels, predictions: Predictions, num_classes: int) -> dict[str, Any]:
     """Scores on the images of known classes and, where there are others, how well the outlier score finds those."""
     known = truth != OOD
     scores = score(truth[known], predictions.classes[known], num_classes)
@@ -48,6 +48,6 @@ def outlier_auroc(truth: Labels, outlier: npt.NDArray[np.float32]) -> float:
     return float(roc_auc_score(truth == OOD, outlier))
 
 
-def three_ways(curve: list[float]) -> dict[str, float]:
+def accuracy_summary(curve: list[float]) -> dict[str, float]:
     """Accuracy of a run from its evaluations. ``best`` is chosen on the evaluation set and therefore optimistic."""
     return {"last": curve[-1], "mean_last_20": float(np.mean(curve[-20:])), "best": max(curve)}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.evaluation.calibration import tempered
+from unissl.evaluation.calibration import apply_temperature
 from unissl.types import Outputs, Prediction
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Predictions:
         images of the classes knows nothing about others."""
         if temperature == 1.0:
             return self
-        return Predictions(tempered(self.probs, temperature).astype(np.float32), self.outlier)
+        return Predictions(apply_temperature(self.probs, temperature).astype(np.float32), self.outlier)
 
 
 def predict_rows(

@@ -21,20 +21,20 @@ from torch import Tensor
 from unissl import __version__
 from unissl.augment.views import normalise
 from unissl.data.images.decode import Unreadable, decode_stream
-from unissl.data.images.resize import COVER, Fit, SideBySide, Whole
+from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, MultiCrop
 from unissl.errors import UserError
 from unissl.features.extract import (
     BATCH,
-    Vectors,
-    backbone,
-    identity,
-    look,
-    made_in_half,
+    Features,
+    extracts_in_bf16,
+    forward_features,
+    load_backbone,
     normalisation,
     pixel_hash,
+    weights_hash,
     write_rows,
 )
-from unissl.nets.bf16 import in_half
+from unissl.nets.bf16 import to_bf16
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
 from unissl.utils.progress import Progress
@@ -42,29 +42,29 @@ from unissl.utils.row_writer import RowWriter
 
 ZOOM = 0.6
 """Side of the zoom, of that of the middle square."""
-PICTURES = SideBySide((COVER, Fit(middle=ZOOM), Whole()))
+CROPS = MultiCrop((CENTER_CROP, CenterCrop(middle=ZOOM), Letterbox()))
 """The middle square first, as it was read before: by that it is known that a file has not changed."""
 SAME = 2.0
 """Levels, of 255, by which that square may differ on average."""
 
 
-def pictures(table: ImageTable, name: str, device: torch.device) -> tuple[Vectors, ...]:
+def multi_crop_features(table: ImageTable, name: str, device: torch.device) -> tuple[Features, ...]:
     """Vectors (N, D) that a backbone makes of each picture of N photos, from the cache if they are there; none where
     nobody has the files any more."""
     if table.originals is None:
         return ()
-    images, number = table.images, len(PICTURES.fits) - 1
+    images, number = table.images, len(CROPS.fits) - 1
     settings = {
         "pixels": pixel_hash(images),
         "shape": list(images.shape),
-        "weights": identity(name),
+        "weights": weights_hash(name),
         "zoom": ZOOM,
-        "half": made_in_half(name, device),
+        "half": extracts_in_bf16(name, device),
         "unissl": __version__,
     }
 
     def make(folder: Path) -> dict[str, Any]:
-        net = in_half(backbone(name, images.shape[3]).to(device))
+        net = to_bf16(load_backbone(name, images.shape[3]).to(device))
         strips = decoded(table)
         with (
             RowWriter(folder / "vectors.npy", (len(images), number * net.feat_dim * 4)) as writer,
@@ -74,12 +74,12 @@ def pictures(table: ImageTable, name: str, device: torch.device) -> tuple[Vector
             for start in range(0, len(images), BATCH):
                 squares = as_squares(islice(strips, BATCH), device)
                 shown = [normalise(square, *normalisation(images.shape[3])) for square in squares]
-                write_rows(writer, start, [look(net, square, maps=False)[0] for square in shown])
+                write_rows(writer, start, [forward_features(net, square, maps=False)[0] for square in shown])
                 progress.advance(len(squares[0]))
         return {"length": net.feat_dim}
 
     entry = cached("pictures", [], settings, make)
-    made: Vectors = entry.arrays["vectors"].view(np.float32).reshape(len(images), number, entry.meta["length"])
+    made: Features = entry.arrays["vectors"].view(np.float32).reshape(len(images), number, entry.meta["length"])
     return tuple(made[:, place] for place in range(number))
 
 
@@ -88,7 +88,7 @@ def decoded(table: ImageTable) -> Iterator[npt.NDArray[np.uint8]]:
     assert table.originals is not None
     size, channels = table.images.shape[2:]
     rows = 0
-    for row, result in decode_stream(enumerate(table.originals()), size, channels, PICTURES):
+    for row, result in decode_stream(enumerate(table.originals()), size, channels, CROPS):
         name = f"Image {row + 1}" if table.files is None else table.files[row]
         if isinstance(result, Unreadable):
             raise UserError(f"{name} could be read before and cannot be read any more ({result}); put it back.")

@@ -20,14 +20,14 @@ import numpy as np
 from unissl.errors import UserError
 from unissl.inference.predict_files import CHUNK, NOT_READ, READ, RECORD, Records
 from unissl.inference.review import REASONS
-from unissl.run_folder import RunFolder, disk_errors
+from unissl.run_folder import RunFolder, explain_disk_errors
 from unissl.utils.bounded_io import parse_json
 
 FORMAT = "unissl-draft-1"
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 
 
-class Draft:
+class PredictionJournal:
     """A file beside ``out`` that grows by whole chunks. ``done`` files are in it."""
 
     def __init__(self, out: Path, folder: RunFolder, files: Sequence[str], threads: int, classes: int) -> None:
@@ -36,7 +36,7 @@ class Draft:
         self.path = out.with_name(f"{out.name}.part")
         self.total = len(files)
         owner = {"format": FORMAT, "chunk": CHUNK, "model": _hash_of_model(folder), "files": _hash_of_names(files)}
-        with disk_errors(out):
+        with explain_disk_errors(out):
             self._file: BinaryIO = open(self.path, "a+b")  # noqa: SIM115
         try:
             self._lock()
@@ -47,7 +47,7 @@ class Draft:
             self._file.close()
             raise
 
-    def __enter__(self) -> Draft:
+    def __enter__(self) -> PredictionJournal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -55,7 +55,7 @@ class Draft:
 
     def append(self, records: Records) -> None:
         """Add a chunk and see it safely on the disk."""
-        with disk_errors(self.out):
+        with explain_disk_errors(self.out):
             self._file.write(records.tobytes())
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -83,7 +83,7 @@ class Draft:
         self._file.seek(0)
         line = self._file.readline(len(ours) + 100)
         if line != ours and ours.startswith(line):  # nothing yet, or cut off in its first line
-            with disk_errors(self.out):
+            with explain_disk_errors(self.out):
                 self._file.truncate(0)
                 self._file.write(ours)
                 self._file.flush()
@@ -93,7 +93,7 @@ class Draft:
             known = header["format"] == FORMAT and type(header["threads"]) is int and line.endswith(b"\n")
         except (ValueError, KeyError, TypeError):
             known = False
-        if not known or not 1 <= header["threads"] <= MOST_THREADS:
+        if not known or not 1 <= header["threads"] <= MAX_THREADS:
             raise UserError(f"{self.path} is not a draft of this command; move it away, or choose another --out.")
         if {key: header.get(key) for key in owner} != owner:
             raise UserError(
@@ -119,7 +119,10 @@ class Draft:
 
 def are_records(block: Records, classes: int) -> bool:
     """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost block of a disk is not."""
-    states, known = block["state"], (block["class"] >= 0) & (block["class"] < classes) & (block["review"] < len(REASONS))
+    states, known = (
+        block["state"],
+        (block["class"] >= 0) & (block["class"] < classes) & (block["review"] < len(REASONS)),
+    )
     numbers = np.isfinite(block["confidence"]) & np.isfinite(block["margin"]) & np.isfinite(block["outlier_score"])
     return bool(((states == NOT_READ) | ((states == READ) & known & numbers)).all())
 

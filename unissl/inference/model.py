@@ -16,16 +16,16 @@ from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.features.extract import BATCH, BehindFront, Front
+from unissl.features.extract import BATCH, FrozenBackbone, WithBackbone
 from unissl.inference.manifest import require_manifest
-from unissl.inference.review import Doubt
-from unissl.methods.base import fit_network
+from unissl.inference.review import ReviewThresholds
+from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
-from unissl.nets.alloc_guard import Budget
+from unissl.nets.alloc_guard import AllocationGuard
 from unissl.nets.external import refuse_strange_code
-from unissl.nets.heads import FeatureNet
-from unissl.nets.linear_net import LinearNet
+from unissl.nets.heads import MLPHead
+from unissl.nets.linear_net import LinearHead
 from unissl.run_folder import RunFolder, read_json, write_json, write_tensors
 from unissl.types import DataInfo, Outputs, Prediction
 
@@ -46,7 +46,7 @@ class Model:
     std: tuple[float, ...]
     batch: int = 256
     """Images that are taken at once, unless the caller says otherwise."""
-    doubt: Doubt = field(default_factory=Doubt)
+    doubt: ReviewThresholds = field(default_factory=ReviewThresholds)
     """Which predictions a person should look at."""
     crop: int | None = None
     """Side of the square in the centre of an image that the network is shown, if not all of it."""
@@ -61,7 +61,7 @@ class Model:
         return ImageViews(images, AugmentConfig(crop=self.crop), self.mean, self.std, torch.device("cpu"))
 
 
-class Tempered(nn.Module):
+class TemperatureScaled(nn.Module):
     """A module whose logits are divided by a temperature, so that its probabilities are calibrated. Its outlier score
     is that of the module itself (see :meth:`unissl.evaluation.predictions.Predictions.at_temperature`)."""
 
@@ -88,13 +88,13 @@ def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mappi
     write_json(folder.manifest, {"format": FORMAT, **manifest})
 
 
-def rebuild(manifest: Mapping[str, Any]) -> nn.Module:
+def build_from_manifest(manifest: Mapping[str, Any]) -> nn.Module:
     """The inference module that a manifest describes, with weights yet to be loaded.
 
     The manifest may be anybody's: what it asks for is bounded, and code that it names is not run without a word.
     """
     refuse_strange_code(manifest["net"])
-    with Budget():
+    with AllocationGuard():
         return _rebuild(manifest)
 
 
@@ -103,10 +103,10 @@ def _rebuild(manifest: Mapping[str, Any]) -> nn.Module:
     method_class = get_method(manifest["method"]["name"])
     config = check(method_class.Config, manifest["method"], where="method")
     if is_frozen(manifest):
-        front = Front.empty(manifest["net"], channels, manifest.get("backbone_config"))
+        front = FrozenBackbone.empty(manifest["net"], channels, manifest.get("backbone_config"))
         if manifest.get("distilled", False):
-            return BehindFront(front, LinearNet(front.net.feat_dim, num_classes))
-        net: Network = FeatureNet(front.net.feat_dim, num_classes, bn_momentum=0.1)
+            return WithBackbone(front, LinearHead(front.net.feat_dim, num_classes))
+        net: Network = MLPHead(front.net.feat_dim, num_classes, bn_momentum=0.1)
         shape: tuple[int, ...] = (front.net.feat_dim,)
     else:
         front = None
@@ -114,12 +114,12 @@ def _rebuild(manifest: Mapping[str, Any]) -> nn.Module:
         shape = (channels, *(manifest.get("crop", manifest[name]) for name in ("height", "width")))
     if set(method_class.taps) - set(net.tap_dims):
         raise UserError(f"The network {manifest['net']} lacks inner maps that {config.name} reads; train again.")
-    fit_network(net, method_class)
+    attach_method(net, method_class)
     counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
     info = DataInfo(num_classes, net.feat_dim, POOL_IS_GONE, counts, tap_dims, shape)
     module = method_class(config, info).inference_module(net)
-    return module if front is None else BehindFront(front, module)
+    return module if front is None else WithBackbone(front, module)
 
 
 def is_frozen(manifest: Mapping[str, Any]) -> bool:
@@ -135,7 +135,7 @@ def read_manifest(folder: RunFolder) -> Mapping[str, Any]:
     return require_manifest(manifest, folder.manifest)
 
 
-def fill(module: nn.Module, folder: RunFolder) -> None:
+def load_weights(module: nn.Module, folder: RunFolder) -> None:
     """Give a module the weights of a run; refuses any but finite numbers in the very shapes that it has."""
     damaged = UserError(f"{folder.model} is damaged or does not fit its manifest; train again.")
     wanted = module.state_dict()
@@ -159,11 +159,11 @@ def load_model(folder: RunFolder) -> Model:
     if not folder.model.exists():
         raise UserError(f"{folder.path} holds no trained model; give the folder of a finished run.")
     manifest = read_manifest(folder)
-    module = rebuild(manifest)
-    fill(module, folder)
+    module = build_from_manifest(manifest)
+    load_weights(module, folder)
     temperature = manifest.get("temperature", 1.0)
     if temperature != 1.0:
-        module = Tempered(module, temperature)
+        module = TemperatureScaled(module, temperature)
     return Model(
         channels_last(module.eval()),
         tuple(manifest["class_names"]),
@@ -172,6 +172,6 @@ def load_model(folder: RunFolder) -> Model:
         tuple(manifest["mean"]),
         tuple(manifest["std"]),
         BATCH if is_frozen(manifest) else Model.batch,
-        Doubt.from_manifest(manifest),
+        ReviewThresholds.from_manifest(manifest),
         manifest.get("crop"),
     )

@@ -69,7 +69,18 @@ def sidecar(out: Path) -> Path:
 
 def describe(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """All that somebody needs who has nothing but the ONNX file."""
-    kept = ("class_names", "height", "width", "channels", "temperature", "review_thresholds", "net", "method", "config", "unissl")
+    kept = (
+        "class_names",
+        "height",
+        "width",
+        "channels",
+        "temperature",
+        "review_thresholds",
+        "net",
+        "method",
+        "config",
+        "unissl",
+    )
     height, width, channels = (manifest[name] for name in ("height", "width", "channels"))
     mode = "L" if channels == 1 else "RGB"
     return {

@@ -20,7 +20,14 @@ CHUNK = 256
 READ, NOT_READ = 1, 2
 """States of a record; 0 is none, so that an empty block of a disk is not taken for records."""
 RECORD = np.dtype(
-    [("state", "u1"), ("review", "u1"), ("class", "<i4"), ("confidence", "<f4"), ("margin", "<f4"), ("outlier_score", "<f4")]
+    [
+        ("state", "u1"),
+        ("review", "u1"),
+        ("class", "<i4"),
+        ("confidence", "<f4"),
+        ("margin", "<f4"),
+        ("outlier_score", "<f4"),
+    ]
 )
 """What is known about one file; ``review`` is an index into :data:`unissl.inference.review.REASONS`."""
 

@@ -45,7 +45,7 @@ def _row(name: str, record: Any, class_names: Sequence[str]) -> Row:
     return writable(name), class_names[record["class"]], *numbers, REASONS[record["review"]]
 
 
-def count_looks(blocks: Iterable[Records]) -> dict[str, int]:
+def count_reviews(blocks: Iterable[Records]) -> dict[str, int]:
     """How many files there are to look at, by reason."""
     counts = {reason: 0 for reason in REASONS if reason} | {"unreadable": 0}
     for records in blocks:

@@ -20,40 +20,40 @@ import numpy.typing as npt
 
 from unissl.evaluation.predictions import Predictions
 
-LEAST_SURE = 0.1
+LOW_CONFIDENCE_FRACTION = 0.1
 """Share of the pool that counts as unsure."""
-MOST_OUTLYING = 0.01
+OUTLIER_FRACTION = 0.01
 """Share of the pool that counts as none of the classes, where no detector decides."""
 LOWEST, HIGHEST = 0.5, 0.95
 EVEN = 0.5
 NEVER = 1.0
 
-UNSURE, NONE_OF_THESE = 1, 2
+LOW_CONFIDENCE, OUTLIER = 1, 2
 REASONS = (None, "low-confidence", "outlier")
 
 
 @dataclass(frozen=True)
-class Doubt:
+class ReviewThresholds:
     """When to look: below this confidence, and above this outlier score."""
 
     confidence: float = LOWEST
     outlier: float = NEVER
 
     @classmethod
-    def of(cls, pool: Predictions | None, *, detector: bool) -> Doubt:
+    def of(cls, pool: Predictions | None, *, detector: bool) -> ReviewThresholds:
         """The levels that follow from what the model says about its pool."""
         confidence, outlier = LOWEST, EVEN if detector else NEVER
         if pool is not None:
-            confidence = min(max(float(np.quantile(pool.confidence, LEAST_SURE)), LOWEST), HIGHEST)
+            confidence = min(max(float(np.quantile(pool.confidence, LOW_CONFIDENCE_FRACTION)), LOWEST), HIGHEST)
             if not detector:
-                outlier = max(float(np.quantile(pool.outlier, 1 - MOST_OUTLYING)), EVEN)
+                outlier = max(float(np.quantile(pool.outlier, 1 - OUTLIER_FRACTION)), EVEN)
         return cls(round(confidence, 4), round(outlier, 4))
 
     @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any]) -> Doubt:
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> ReviewThresholds:
         return cls(**manifest.get("review_thresholds", {}))
 
     def reasons(self, said: Predictions) -> npt.NDArray[np.uint8]:
         """For each image the index into ``REASONS``."""
-        unsure = np.where(said.confidence < self.confidence, UNSURE, 0)
-        return np.where(said.outlier > self.outlier, NONE_OF_THESE, unsure).astype(np.uint8)
+        unsure = np.where(said.confidence < self.confidence, LOW_CONFIDENCE, 0)
+        return np.where(said.outlier > self.outlier, OUTLIER, unsure).astype(np.uint8)

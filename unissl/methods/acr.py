@@ -40,7 +40,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, together
+from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, forward_concat
 from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Step
 
@@ -87,7 +87,7 @@ class ACR(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
         (pseudo, keep), (pseudo_b, keep_b) = self.targets(ulb_w.feat.detach(), ulb_w.logits.detach())
         if self.cfg.estimate and step.fraction >= self.cfg.estimate_from:
             self.watch(ulb_w.logits.detach().softmax(-1))

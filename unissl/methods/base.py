@@ -140,7 +140,7 @@ class Predictor(Protocol):
     def predict(self, net: Network, x: Tensor) -> Prediction: ...
 
 
-class Shipped(nn.Module):
+class InferenceModel(nn.Module):
     """Network and the heads that prediction needs, as one module: images in, prediction out."""
 
     def __init__(self, net: nn.Module, heads: nn.Module) -> None:
@@ -152,14 +152,14 @@ class Shipped(nn.Module):
         return cast(Predictor, self.heads).predict(cast(Network, self.net), x)
 
 
-def fit_network(net: nn.Module, method: type[Method]) -> None:
+def attach_method(net: nn.Module, method: type[Method]) -> None:
     """Ask the network for the inner maps that a method reads, and take off a head that it does not use."""
     cast(Any, net).wanted_taps = method.taps
     if method.own_classifier:
         cast(Any, net).head = nn.Identity()
 
 
-def together(net: Network, *views: Tensor) -> list[Outputs]:
+def forward_concat(net: Network, *views: Tensor) -> list[Outputs]:
     """Run several groups of images through the network as one batch, so that they share BatchNorm statistics."""
     return net(torch.cat(views)).split([len(view) for view in views])
 

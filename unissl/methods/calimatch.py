@@ -48,7 +48,7 @@ import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, Shipped, together
+from unissl.methods.base import Context, InferenceModel, Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -93,7 +93,7 @@ class CaliMatchConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class Opinions:
+class HeadOutputs:
     """What both heads say, as it is and scaled: (n, C) logits of the classes and (n, 2C) of the detector."""
 
     logits: Tensor
@@ -118,14 +118,14 @@ class Heads(nn.Module):
         nn.init.xavier_normal_(self.detector.weight)
         self.temperatures = nn.Parameter(torch.full((2,), cfg.temperature))  # T_c, T_o
 
-    def forward(self, feat: Tensor) -> Opinions:
+    def forward(self, feat: Tensor) -> HeadOutputs:
         unit = nn.functional.normalize(feat) if self.normalise else feat
         logits, ova = self.classes(unit), self.detector(unit)
         of_classes, of_ova = (self.temperatures.clamp(*self.range) + 1e-5).unbind()
-        return Opinions(logits, ova, logits / of_classes, ova / of_ova)
+        return HeadOutputs(logits, ova, logits / of_classes, ova / of_ova)
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
-        said: Opinions = self(feat := net(x).feat)
+        said: HeadOutputs = self(feat := net(x).feat)
         return Prediction(said.scaled, feat, 1 - said.inlier())
 
 
@@ -149,7 +149,7 @@ class CaliMatch(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         cfg, lb, ulb = self.cfg, batch["labelled"], batch["unlabelled"]
-        parts = together(net, lb.views["weak"], *(ulb.views[view] for view in UNLABELLED_VIEWS))
+        parts = forward_concat(net, lb.views["weak"], *(ulb.views[view] for view in UNLABELLED_VIEWS))
         lb_w, ulb_w, ulb_w2, ulb_s = (self.heads(part.feat) for part in parts)
 
         pseudo, keep = self.select(ulb_w)
@@ -167,7 +167,7 @@ class CaliMatch(Method):
         return Losses(terms, weights | {"ova": cfg.ova_weight, "socr": cfg.socr_weight}, {"selected": on * keep.mean()})
 
     @torch.no_grad()
-    def select(self, weak: Opinions) -> tuple[Tensor, Tensor]:
+    def select(self, weak: HeadOutputs) -> tuple[Tensor, Tensor]:
         """Pseudo-labels (U,) and 1 for each image in use (U,), else 0, from the scaled heads on the weak view."""
         confidence, pseudo = weak.scaled.softmax(-1).max(-1)
         inlier = weak.inlier()
@@ -175,7 +175,7 @@ class CaliMatch(Method):
         return pseudo, keep.to(confidence.dtype)
 
     @torch.no_grad()
-    def calibration_targets(self, weak: Opinions, truth: Tensor) -> tuple[Tensor, Tensor]:
+    def calibration_targets(self, weak: HeadOutputs, truth: Tensor) -> tuple[Tensor, Tensor]:
         """For classifier and detector (B, C) each: the true class gets q; the others share 1 - q, or get 1 - q each.
 
         What the heads say unscaled picks the bin.
@@ -193,7 +193,7 @@ class CaliMatch(Method):
             return
         seen = [(batch.targets, said.features) for batch, said in ctx.scan("heldout", weights="live", view="none")]
         truth, feats = (torch.cat(part) for part in zip(*seen, strict=True))
-        said: Opinions = self.heads(feats)
+        said: HeadOutputs = self.heads(feats)
         self.class_profile.copy_(bin_accuracies(said.scaled.softmax(-1), truth, self.cfg.bins))
         self.ova_profile.copy_(bin_accuracies(inlier_probabilities(said.scaled_ova), truth, self.cfg.bins))
 
@@ -201,7 +201,7 @@ class CaliMatch(Method):
         return self.heads.predict(net, x)
 
     def inference_module(self, net: nn.Module) -> nn.Module:
-        return Shipped(net, self.heads)
+        return InferenceModel(net, self.heads)
 
 
 def ova_loss(logits: Tensor, target: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, together
+from unissl.methods.base import Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, Losses, Outputs, Prediction, Step
 
@@ -59,7 +59,7 @@ class CDMAD(Method):
         lb, ulb = batch["labelled"], batch["unlabelled"]
         debias = step.fraction >= self.cfg.debias_from
         bias = self.bias(net, ulb.views["weak"]) if debias or self.cfg.port else None
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
 
         weak = ulb_w.logits.detach()
         probs = (weak - bias if debias and bias is not None else weak).softmax(-1)

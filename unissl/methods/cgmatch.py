@@ -37,7 +37,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, together
+from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat
 from unissl.ops.alignment import UniformAlignment
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Step
@@ -134,7 +134,7 @@ class CGMatch(Method):
             zero = torch.zeros_like(sup.detach())
             return Losses({"sup": sup, "unsup": zero, "ambiguous": zero}, logs={"selected": zero, "ambiguous": zero})
 
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
         confidence, pseudo = self.align(ulb_w.logits.detach().softmax(-1)).max(-1)
         easy, ambiguous = self.sort_out(ulb.index, confidence, pseudo, first=step.iteration == start)
         forgiving = [forgiving_loss(view.logits, pseudo, cfg.exponent) for view in (ulb_w, ulb_s)]

@@ -39,7 +39,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, together
+from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, forward_concat
 from unissl.ops.keyed import keyed_generator
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream, StreamBatch
@@ -112,7 +112,7 @@ class CPG(Method):
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
         unused = [lb.views["strong"]] if self.cfg.labelled_strong else []
-        parts = together(net, lb.views["weak"], *unused, ulb.views["weak"], ulb.views["strong"])
+        parts = forward_concat(net, lb.views["weak"], *unused, ulb.views["weak"], ulb.views["strong"])
         lb_w, ulb_w, ulb_s = parts[0], parts[-2], parts[-1]
         early = step.fraction < self.cfg.warm_up
         target = self.targets(lb)

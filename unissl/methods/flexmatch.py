@@ -32,7 +32,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.methods.base import Method, MethodConfig, Network, together
+from unissl.methods.base import Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.types import UNLABELLED, Batch, DataInfo, Losses, Step
 
@@ -59,7 +59,7 @@ class FlexMatch(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
 
         confidence, pseudo = ulb_w.logits.detach().softmax(-1).max(-1)
         keep = (confidence >= self.thresholds()[pseudo]).to(confidence.dtype)

@@ -35,7 +35,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.methods.base import Method, MethodConfig, Network, together
+from unissl.methods.base import Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Step
 
@@ -69,7 +69,7 @@ class FreeMatch(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
 
         probs = ulb_w.logits.detach().softmax(-1)
         self.update(probs)

@@ -45,7 +45,7 @@ import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, Shipped, classifier_head
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, classifier_head
 from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Step
 
@@ -91,7 +91,7 @@ class MetaExpertConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class Opinions:
+class HeadOutputs:
     """What the experts and the gate say: (n, 3 experts, 3 parts, C), twice (n, 3, C), and twice (n, 3)."""
 
     by_part: Tensor
@@ -100,9 +100,9 @@ class Opinions:
     gate: Tensor
     weights: Tensor
 
-    def split(self, sizes: list[int]) -> list[Opinions]:
+    def split(self, sizes: list[int]) -> list[HeadOutputs]:
         fields = [torch.split(value, sizes) for value in vars(self).values()]
-        return [Opinions(*parts) for parts in zip(*fields, strict=True)]
+        return [HeadOutputs(*parts) for parts in zip(*fields, strict=True)]
 
     def fused(self) -> Tensor:
         """F (n, C): the experts' adjusted logits, mixed by the gate."""
@@ -167,7 +167,7 @@ class Experts(nn.Module):
         rank = by_falling_count(info).argsort()
         self.register_buffer("group", (rank >= cfg.cuts[0]).long() + (rank >= cfg.cuts[1]).long())  # (C,)
 
-    def forward(self, head: nn.Linear, out: Outputs) -> Opinions:
+    def forward(self, head: nn.Linear, out: Outputs) -> HeadOutputs:
         standard = pooled(self.standardise(out.taps["map"]))
         feats = torch.stack([norm(standard) for norm in self.norms], 1)  # (n, 3, D)
         by_part = torch.stack([expert(feats) for expert in (head, *self.others)], 1)
@@ -177,7 +177,7 @@ class Experts(nn.Module):
         gate = self.gate(depths, adjusted.softmax(-1).flatten(1))
         members = one_hot(self.group, EXPERTS, logits.dtype).T  # (3, C)
         own = (logits.softmax(-1) * members).amax(-1)  # each expert's confidence inside its group
-        return Opinions(by_part, logits, adjusted, gate, (own * gate.softmax(-1)).softmax(-1))
+        return HeadOutputs(by_part, logits, adjusted, gate, (own * gate.softmax(-1)).softmax(-1))
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
         out = net(x)
@@ -241,14 +241,14 @@ class MetaExpert(Method):
         loss = cross_entropy(by_part.flatten(0, 2), target.flatten()).view_as(use)
         return ((use * loss).sum((0, 2)) / (use.sum((0, 2)) + 1e-12)).sum()
 
-    def fusion(self, lb_w: Opinions, truth: Tensor) -> Tensor:
+    def fusion(self, lb_w: HeadOutputs, truth: Tensor) -> Tensor:
         """Labelled images: the mixture finds the class and the gate its group, both balanced by label counts."""
         of_group = truth @ one_hot(self.experts.group, EXPERTS, truth.dtype)  # (B, 3)
         return weighted_mean(cross_entropy(lb_w.fused(), truth), truth @ self.class_weight) + weighted_mean(
             cross_entropy(lb_w.gate, of_group), of_group @ self.group_weight
         )
 
-    def fusion_consistency(self, ulb_w: Opinions, ulb_s: Opinions) -> Tensor:
+    def fusion_consistency(self, ulb_w: HeadOutputs, ulb_s: HeadOutputs) -> Tensor:
         """Unlabelled images: mixtures and gate say of the strong view what they say of the weak one, however unsure."""
         weak, strong, om = ulb_w.fused_parts().argmax(-1), ulb_s.fused_parts(), self.consistency_weights()
         gate = cross_entropy(ulb_s.gate, ulb_w.gate.argmax(-1)).mean()
@@ -274,7 +274,7 @@ class MetaExpert(Method):
         return self.experts.predict(net, x)
 
     def inference_module(self, net: nn.Module) -> nn.Module:
-        return Shipped(net, self.experts)
+        return InferenceModel(net, self.experts)
 
     def never_trained(self) -> frozenset[str]:
         return frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)

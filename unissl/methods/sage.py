@@ -36,7 +36,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, classifier_head, together
+from unissl.methods.base import Method, MethodConfig, Network, classifier_head, forward_concat
 from unissl.ops.graph import consistency_loss, contrast_loss
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.ops.simplex import simplex_anchors
@@ -189,7 +189,7 @@ class SAGE(Method):
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
         unused = [lb.views["strong"]] if self.cfg.labelled_strong else []
-        parts = together(net, lb.views["weak"], *unused, ulb.views["weak"], ulb.views["strong"])
+        parts = forward_concat(net, lb.views["weak"], *unused, ulb.views["weak"], ulb.views["strong"])
         lb_w, ulb_w, ulb_s = parts[0], parts[-2], parts[-1]
 
         weight, pseudo = self.reliability(ulb_w.logits.detach())

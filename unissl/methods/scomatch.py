@@ -41,7 +41,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, Shipped
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Network
 from unissl.ops.keyed import keyed_generator
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -180,4 +180,4 @@ class SCOMatch(Method):
         return self.heads.predict(net, x)
 
     def inference_module(self, net: nn.Module) -> nn.Module:
-        return Shipped(net, self.heads)
+        return InferenceModel(net, self.heads)

@@ -36,7 +36,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, together
+from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Step
 
@@ -80,7 +80,7 @@ class SimPro(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
 
         soft = (ulb_w.logits.detach() + self.pool_adjustment).softmax(-1)
         keep = (soft.amax(-1) >= self.cfg.threshold).to(soft.dtype)

@@ -29,7 +29,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from unissl.methods.base import Method, MethodConfig, Network, together
+from unissl.methods.base import Method, MethodConfig, Network, forward_concat
 from unissl.ops.alignment import UniformAlignment
 from unissl.ops.losses import cross_entropy
 from unissl.ops.stats import TruncatedGaussian
@@ -60,7 +60,7 @@ class SoftMatch(Method):
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
-        lb_w, ulb_w, ulb_s = together(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
 
         probs = ulb_w.logits.detach().softmax(-1)
         aligned = self.alignment(probs) if self.alignment is not None else probs

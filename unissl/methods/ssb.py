@@ -40,7 +40,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, Shipped, classifier_head, together
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, classifier_head, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_entropy, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -109,12 +109,12 @@ class SSB(Method):
         lb, ulb, classifier = batch["labelled"], batch["unlabelled"], self.heads.classifier
         views = [ulb.views["weak"], ulb.views["strong"]]
         if step.iteration < math.floor(self.cfg.warm_up * step.total):  # rounded down, so that stage 2 has a step
-            lb_w, ulb_w, ulb_s = (out.feat for out in together(net, lb.views["weak"], *views))
+            lb_w, ulb_w, ulb_s = (out.feat for out in forward_concat(net, lb.views["weak"], *views))
             mined = lb.targets.new_zeros(())
             terms = {"sup": cross_entropy(classifier(lb_w), lb.targets).mean(), **dict.fromkeys(DETECTOR_TERMS, mined)}
         else:
             terms, mined = self.labels_and_detector(net, batch)
-            ulb_w, ulb_s = (out.feat for out in together(net, *views))  # BatchNorm sees this batch by itself
+            ulb_w, ulb_s = (out.feat for out in forward_concat(net, *views))  # BatchNorm sees this batch by itself
 
         confidence, pseudo = classifier(ulb_w).detach().softmax(-1).max(-1)
         keep = (confidence >= self.cfg.threshold).to(confidence.dtype)
@@ -133,7 +133,7 @@ class SSB(Method):
         lb, pool, detector = batch["labelled"], batch["pool"], self.heads.detector
         views = [lb.views[name] for name in ("weak", "flip", "strong", "strong2")]
         views += [pool.views[name] for name in ("weak", "flip", "strong")]
-        feats = [out.feat for out in together(net, *views)]
+        feats = [out.feat for out in forward_concat(net, *views)]
         lb_w, lb_s, truth = torch.cat(feats[:2]), torch.cat(feats[2:4]), lb.targets.repeat(2, 1)
         pool_w, pool_f, pool_s = (detector(feat) for feat in feats[4:])
         negatives, mined = self.negatives(pool_w, pool_s)
@@ -156,7 +156,7 @@ class SSB(Method):
         return self.heads.predict(net, x)
 
     def inference_module(self, net: nn.Module) -> nn.Module:
-        return Shipped(net, self.heads)
+        return InferenceModel(net, self.heads)
 
 
 def three_layers(width_in: int, hidden: int, width_out: int) -> nn.Sequential:

@@ -13,11 +13,11 @@ from unissl.config import Settings
 from unissl.errors import UserError
 from unissl.nets.base import Network
 from unissl.nets.efficientnet_lite import EfficientNetLite
-from unissl.nets.external import ForeignNet, load, parse
+from unissl.nets.external import ExternalNet, load, parse
 from unissl.nets.pretrained import WEIGHTS, load_pretrained
-from unissl.nets.registry import fresh, known
+from unissl.nets.registry import create_network, list_networks
 
-__all__ = ["NetConfig", "Network", "build", "channels_last", "known"]
+__all__ = ["NetConfig", "Network", "build", "channels_last", "list_networks"]
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -92,12 +92,12 @@ def build(
         128
     """
     if parse(name) is not None:
-        return ForeignNet(load(name, recipe), num_classes, in_channels)
+        return ExternalNet(load(name, recipe), num_classes, in_channels)
     if pretrained and name not in WEIGHTS:
         raise UserError(
             f"There are no pretrained weights for {name!r}; use {', '.join(WEIGHTS)}, or train from scratch."
         )
-    net = fresh(name, num_classes, in_channels, bn_momentum)
+    net = create_network(name, num_classes, in_channels, bn_momentum)
     if pretrained:
         assert isinstance(net, EfficientNetLite)
         load_pretrained(net, name)

@@ -11,16 +11,16 @@ from torch.overrides import TorchFunctionMode
 
 from unissl.errors import UserError
 
-MOST_NUMBERS = 1 << 28
+MAX_ELEMENTS = 1 << 28
 """Weights, buffers and whatever else is made while a model is rebuilt, together; 1 GB as float32."""
 _MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm,
            torch.arange, torch.linspace, torch.eye}  # fmt: skip
 
 
-class Budget(TorchFunctionMode):
+class AllocationGuard(TorchFunctionMode):
     """Counts the numbers of every tensor that is made within, before it is made."""
 
-    def __init__(self, most: int = MOST_NUMBERS) -> None:
+    def __init__(self, most: int = MAX_ELEMENTS) -> None:
         super().__init__()
         self.left = most
 
@@ -32,7 +32,7 @@ class Budget(TorchFunctionMode):
             self.left -= _numbers(func, (*args, *kwargs.values()))
             if self.left < 0:
                 raise UserError(
-                    f"The model is described with more than {MOST_NUMBERS:,} numbers, which none of ours has; restore "
+                    f"The model is described with more than {MAX_ELEMENTS:,} numbers, which none of ours has; restore "
                     "its manifest.json or train again."
                 )
         return func(*args, **kwargs)

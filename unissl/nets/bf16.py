@@ -30,7 +30,7 @@ torch.nn.Linear(64, 64, dtype=torch.bfloat16)(torch.randn(512, 64, dtype=torch.b
 """
 
 
-def in_half(net: Network) -> Network:
+def to_bf16(net: Network) -> Network:
     """A copy in bfloat16 where that is known to be faster, some 1.8 times on two cores; otherwise ``net`` itself.
 
     Vectors then differ from exact ones by some 4 % of their length: nothing beside what augmentation does to them, but
@@ -40,10 +40,10 @@ def in_half(net: Network) -> Network:
         return net
     parameter = next(net.parameters())
     able = parameter.dtype == torch.float32 and parameter.device.type == "cpu"
-    return copy.deepcopy(net).to(torch.bfloat16) if able and cpu_computes_in_half() else net
+    return copy.deepcopy(net).to(torch.bfloat16) if able and cpu_supports_bf16() else net
 
 
-def cpu_computes_in_half() -> bool:
+def cpu_supports_bf16() -> bool:
     """Whether the CPU has the instructions, may use them, and ``$UNISSL_DISABLE_BF16`` is not 1."""
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not have it
     return any(able.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
@@ -59,7 +59,7 @@ def survives(trial: str) -> bool:
 
 
 @contextmanager
-def multiplying_in_half(module: nn.Module) -> Iterator[None]:
+def bf16_matmul(module: nn.Module) -> Iterator[None]:
     """Inside, 1 x 1 convolutions of ``module`` multiply in bfloat16, both ways, on a CPU that is faster in it.
 
     Weights, gradients and all else stay in float32. Other convolutions of an EfficientNet-Lite are slower in bfloat16.
@@ -67,7 +67,7 @@ def multiplying_in_half(module: nn.Module) -> Iterator[None]:
     changed = [part for part in module.modules() if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1)]
     parameters = [part.weight for part in changed]
     able = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in parameters)
-    changed = changed if able and cpu_computes_in_half() else []
+    changed = changed if able and cpu_supports_bf16() else []
     for part in changed:
         part.forward = partial(_pointwise, part)  # type: ignore[method-assign]
     try:

@@ -11,7 +11,7 @@ HIDDEN = 512
 FEAT_DIM = 128
 
 
-class FeatureNet(Network):
+class MLPHead(Network):
     """(n, D) -> 512 -> 128, each with BatchNorm and LeakyReLU, as the convolutional networks have. No inner maps."""
 
     def __init__(self, in_features: int, num_classes: int, bn_momentum: float) -> None:

@@ -8,7 +8,7 @@ from unissl.nets.base import Network
 from unissl.types import Outputs
 
 
-class LinearNet(Network):
+class LinearHead(Network):
     """(n, D) -> (n, C). Its feature is the vector itself; it has no inner maps."""
 
     def __init__(self, in_features: int, num_classes: int) -> None:

@@ -15,13 +15,13 @@ DEEPEST, WIDEST = 400, 64
 """Of wide residual networks, far beyond any that was ever trained."""
 
 
-def known() -> list[str]:
+def list_networks() -> list[str]:
     """Names that :func:`fresh` takes; of the wide residual networks a few, since depth and width are free."""
     resnets = [f"resnet-{depth}{stem}" for depth in LAYOUTS for stem in ("", "-cifar")]
     return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *SCALES]
 
 
-def fresh(name: str, num_classes: int, in_channels: int, bn_momentum: float) -> Network:
+def create_network(name: str, num_classes: int, in_channels: int, bn_momentum: float) -> Network:
     """The network of that name; its weights are drawn from torch's global generator."""
     if name in SCALES:
         return EfficientNetLite(name, num_classes, in_channels, bn_momentum)
@@ -35,7 +35,7 @@ def fresh(name: str, num_classes: int, in_channels: int, bn_momentum: float) -> 
     if resnet and int(resnet[1]) in LAYOUTS:
         return ResNet(int(resnet[1]), num_classes, in_channels, bn_momentum, small_images=resnet[2] is not None)
     raise UserError(
-        f"Unknown network {shortened(name)!r}.{did_you_mean(name, known())} "
+        f"Unknown network {shortened(name)!r}.{did_you_mean(name, list_networks())} "
         "Any wide residual network is written wrn-<depth>-<width>, for example 'wrn-28-2'."
     )
 

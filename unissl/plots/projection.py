@@ -13,7 +13,7 @@ ITERATIONS = 400
 """Less than half of scikit-learn's own number: islands stand by then, and only their outlines would still move."""
 
 
-def flatten(features: Floats) -> Floats:
+def project_2d(features: Floats) -> Floats:
     """Points that keep their neighbours: t-SNE after PCA, or PCA alone for a few points."""
     if len(features) < 3 or float(features.std(0).max()) < 1e-9:
         return np.zeros((len(features), 2), dtype=np.float32)

@@ -15,8 +15,8 @@ from PIL import Image
 
 from unissl.data import read_images
 from unissl.report.formatting import percent
-from unissl.report.label_issues import CLEARLY
-from unissl.report.outliers import Outsiders
+from unissl.report.label_issues import MIN_LEAD
+from unissl.report.outliers import Outliers
 from unissl.types import ImageTable
 
 Floats = npt.NDArray[np.float32]
@@ -27,7 +27,7 @@ Pool = Mapping[str, npt.NDArray[Any]]
 PER_CLASS, MOST_CLASSES = 4, 20
 """Surest and least sure images of a class; classes that are shown."""
 MOST_DOUBTS, MOST_STRANGE, LEAST_STRANGE = 24, 48, 12
-MOST_TINY = 1_000
+MAX_TINY = 1_000
 """Further strange images, shown without words."""
 SIDE = 112
 """Pixels of a thumbnail that is made from a file."""
@@ -39,7 +39,7 @@ QUALITY, TINY_QUALITY = 78, 60
 
 
 @dataclass(frozen=True)
-class Picture:
+class Thumbnail:
     """An image inside the page: a data URI, what a blind reader hears, and what stands below it."""
 
     source: str
@@ -53,29 +53,31 @@ class ClassGallery:
 
     name: str
     count: int
-    surest: list[Picture]
-    least_sure: list[Picture]
+    surest: list[Thumbnail]
+    least_sure: list[Thumbnail]
 
 
-class Album:
+class Thumbnails:
     """Thumbnails of a table. Rows of a folder come from their files, since a classifier's own view may be tiny."""
 
     def __init__(self, table: ImageTable, root: str | None) -> None:
         self.table = table
         self.root = root if table.files is not None else None
 
-    def pictures(self, rows: Sequence[int], captions: Sequence[str], spoken: str = "") -> list[Picture]:
+    def pictures(self, rows: Sequence[int], captions: Sequence[str], spoken: str = "") -> list[Thumbnail]:
         """One picture per row with its caption; ``spoken`` is what only those hear who do not see its place."""
         better = self._from_files(rows)
         return [
-            Picture(data_uri(better.get(row, self.table.images[row])), f"{self.name(row)}: {spoken}{caption}", caption)
+            Thumbnail(
+                data_uri(better.get(row, self.table.images[row])), f"{self.name(row)}: {spoken}{caption}", caption
+            )
             for row, caption in zip(rows, captions, strict=True)
         ]
 
-    def tiny(self, rows: Sequence[int], spoken: Sequence[str]) -> list[Picture]:
+    def tiny(self, rows: Sequence[int], spoken: Sequence[str]) -> list[Thumbnail]:
         """Small pictures from the table, to be seen by the hundred."""
         return [
-            Picture(data_uri(self.table.images[row], TINY, TINY_QUALITY), f"{self.name(row)}: {words}", "")
+            Thumbnail(data_uri(self.table.images[row], TINY, TINY_QUALITY), f"{self.name(row)}: {words}", "")
             for row, words in zip(rows, spoken, strict=True)
         ]
 
@@ -109,31 +111,31 @@ def data_uri(pixels: npt.NDArray[np.uint8], side: int = SIDE, quality: int | Non
     return f"data:image/{kind};base64,{base64.b64encode(memory.getvalue()).decode()}"
 
 
-def doubtful_labels(
-    album: Album, rows: Rows, labels: Rows, rivals: Rows, leads: Floats, names: Sequence[str]
-) -> list[Picture]:
+def label_issue_gallery(
+    album: Thumbnails, rows: Rows, labels: Rows, rivals: Rows, leads: Floats, names: Sequence[str]
+) -> list[Thumbnail]:
     """Labelled images whose label is in doubt, the most doubtful first."""
-    order = [i for i in np.argsort(-leads, kind="stable")[:MOST_DOUBTS] if leads[i] > CLEARLY]
+    order = [i for i in np.argsort(-leads, kind="stable")[:MOST_DOUBTS] if leads[i] > MIN_LEAD]
     captions = [f"given {names[labels[i]]}, looks like {names[rivals[i]]}" for i in order]
     return album.pictures([int(rows[i]) for i in order], captions)
 
 
-def strangest(
-    album: Album, rows: Rows, outsiders: Outsiders, names: Sequence[str]
-) -> tuple[list[Picture], list[Picture]]:
+def outlier_gallery(
+    album: Thumbnails, rows: Rows, outsiders: Outliers, names: Sequence[str]
+) -> tuple[list[Thumbnail], list[Thumbnail]]:
     """Images of the pool that look least like any class, some even if none is flagged; then the other flagged ones,
     tiny and as many as a page can hold."""
     order = np.argsort(-outsiders.score, kind="stable")
     first = order[: min(MOST_STRANGE, max(LEAST_STRANGE, outsiders.count))]
     captions = [f"score {outsiders.score[i]:.2f}; nearest {names[outsiders.nearest[i]]}" for i in first]
-    more = order[len(first) : min(outsiders.count, len(first) + MOST_TINY)]
+    more = order[len(first) : min(outsiders.count, len(first) + MAX_TINY)]
     return (
         album.pictures([int(row) for row in rows[first]], captions),
         album.tiny([int(row) for row in rows[more]], [f"nearest {names[outsiders.nearest[i]]}" for i in more]),
     )
 
 
-def class_galleries(album: Album, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:
+def class_galleries(album: Thumbnails, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:
     """The surest and least sure images of each class; of many classes those with the most uncertain images."""
     classes, confidence = pool["class_index"], pool["confidence"]
     found = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unissl.report.intervals import Interval, accuracy_interval, paired_gain
-from unissl.report.load_run import Record
+from unissl.report.load_run import RunRecord
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Headline:
     gain_interval: Interval | None = None
 
 
-def headline(record: Record) -> Headline:
+def headline(record: RunRecord) -> Headline:
     """From the test images; without any, from cross-validation over the labels; without that, nothing."""
     summary = record.summary
     source: Literal["test", "cross-validation"] = "test" if "accuracy" in summary else "cross-validation"
@@ -46,14 +46,14 @@ def headline(record: Record) -> Headline:
     )
 
 
-def _images(record: Record) -> int:
+def _images(record: RunRecord) -> int:
     summary = record.summary
     if "accuracy" in summary:
         return int(summary["test_images"] - summary.get("ood_test_images", 0))
     return int(summary["cross_validation"]["labels"])
 
 
-def _accuracy(record: Record) -> Interval | None:
+def _accuracy(record: RunRecord) -> Interval | None:
     summary = record.summary
     if "accuracy" in summary:
         images = _images(record)
@@ -64,7 +64,7 @@ def _accuracy(record: Record) -> Interval | None:
     return None
 
 
-def _gain(record: Record) -> Interval | None:
+def _gain(record: RunRecord) -> Interval | None:
     """Paired over the same images, so that what is hard for both does not count as uncertainty."""
     ours, theirs = record.answers, None if record.reference is None else record.reference.answers
     if ours is None or theirs is None or not ours.comparable(theirs):

@@ -24,13 +24,13 @@ from unissl.report import formatting as words
 from unissl.report import galleries, tables
 from unissl.report import label_issues as label_doubts
 from unissl.report import page_charts as pictures
-from unissl.report.findings import health
+from unissl.report.findings import collect_findings
 from unissl.report.findings.pool import absent_classes
 from unissl.report.headline import headline
-from unissl.report.load_run import Record, read_record
-from unissl.report.outliers import Outsiders, by_score
-from unissl.report.samples import Seen, look
-from unissl.report.skipped_files import kinds_of_trouble
+from unissl.report.load_run import RunRecord, read_record
+from unissl.report.outliers import Outliers, by_score
+from unissl.report.samples import Samples, collect_samples
+from unissl.report.skipped_files import group_skipped_files
 from unissl.run_folder import RunFolder, write_text
 
 Floats = npt.NDArray[np.float32]
@@ -51,7 +51,7 @@ def write_report(folder: RunFolder, out: Path | None = None, dataset: Dataset | 
     record = read_record(folder)
     seen, reason = None, ""
     try:
-        seen = look(record, dataset)
+        seen = collect_samples(record, dataset)
     except UserError as error:
         reason = str(error)
     target = out or folder.path / "report.html"
@@ -59,7 +59,7 @@ def write_report(folder: RunFolder, out: Path | None = None, dataset: Dataset | 
     return Written(target, reason)
 
 
-def render(record: Record, seen: Seen | None, reason: str) -> str:
+def render(record: RunRecord, seen: Samples | None, reason: str) -> str:
     """The page as text. ``reason`` says why there are no images, if there are none."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=presentable
@@ -68,8 +68,8 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
     template = environment.from_string(files("unissl.report").joinpath("page.html.jinja").read_text(encoding="utf-8"))
     summary, names = record.summary, record.names
     predicted = summary["pool"]["predicted"] if "pool" in summary else None
-    rivals, leads = doubts(seen, absent_classes(predicted) if predicted else [])
-    strange = outsiders(record, seen)
+    rivals, leads = label_issues(seen, absent_classes(predicted) if predicted else [])
+    strange = outliers_of(record, seen)
     bins, error = calibration(record)
     head = headline(record)
     skipped, remarks = summary.get("skipped", []), summary.get("image_issues", [])
@@ -77,12 +77,12 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
         record=record,
         reason=reason,
         head=head,
-        findings=health(
+        findings=collect_findings(
             names,
             head=head,
             predicted=predicted,
             outsiders=strange,
-            doubtful=int((leads > label_doubts.CLEARLY).sum()),
+            doubtful=int((leads > label_doubts.MIN_LEAD).sum()),
             checked=len(leads),
             labelled=summary["labelled"],
             curve=curve_of(record),
@@ -98,13 +98,13 @@ def render(record: Record, seen: Seen | None, reason: str) -> str:
         charts=pictures.draw_page(record, seen, bins),
         pictures=shown_images(record, seen, rivals, leads, strange),
         strange=strange,
-        trouble=kinds_of_trouble(skipped),
+        trouble=group_skipped_files(skipped),
         remarks=remarks,
         duplicates=tables.duplicate_rows(record),
         pixelated=seen is not None and seen.album.is_coarse,
         card=tables.reproducibility(record),
-        most_rows=tables.MOST_ROWS,
-        most_files=tables.MOST_FILES,
+        most_rows=tables.MAX_ROWS,
+        most_files=tables.MAX_FILES,
     )
 
 
@@ -112,7 +112,7 @@ def presentable(value: Any) -> Any:
     return charts.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def calibration(record: Record) -> tuple[list[Bin], float | None]:
+def calibration(record: RunRecord) -> tuple[list[Bin], float | None]:
     """Confidence against right answers on the test images, and the mean gap between the two: that of labels which had
     no part in fitting the temperature, where the summary knows it."""
     answers = record.answers
@@ -123,17 +123,17 @@ def calibration(record: Record) -> tuple[list[Bin], float | None]:
     return bins, calibration_error(bins) if stored is None else float(stored["ece_after"])
 
 
-def doubts(seen: Seen | None, absent: Sequence[int]) -> tuple[Rows, Floats]:
+def label_issues(seen: Samples | None, absent: Sequence[int]) -> tuple[Rows, Floats]:
     """For each labelled image the class it may really be of, and how strongly that is felt."""
     if seen is None:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
     votes = None
     if seen.pool_said is not None:
         votes = label_doubts.neighbour_votes(seen.features, seen.pool_features, seen.pool_said.probs)
-    return label_doubts.doubts(seen.labels, seen.said.probs, votes, absent)
+    return label_doubts.find_label_issues(seen.labels, seen.said.probs, votes, absent)
 
 
-def outsiders(record: Record, seen: Seen | None) -> Outsiders | None:
+def outliers_of(record: RunRecord, seen: Samples | None) -> Outliers | None:
     """Strange images of the pool: by the vectors where there are any, else by the scores of the method."""
     if seen is not None and seen.outsiders is not None:
         return seen.outsiders
@@ -141,7 +141,7 @@ def outsiders(record: Record, seen: Seen | None) -> Outsiders | None:
 
 
 def shown_images(
-    record: Record, seen: Seen | None, rivals: Rows, leads: Floats, strange: Outsiders | None
+    record: RunRecord, seen: Samples | None, rivals: Rows, leads: Floats, strange: Outliers | None
 ) -> dict[str, Any]:
     """The galleries, where there are images to show."""
     nothing: dict[str, Any] = {"doubtful": [], "strange": [], "more_strange": [], "classes": []}
@@ -149,15 +149,15 @@ def shown_images(
         return nothing
     album, names, pool = seen.album, record.names, record.pool
     found = nothing | {
-        "doubtful": galleries.doubtful_labels(album, seen.labelled, seen.labels, rivals, leads, names),
+        "doubtful": galleries.label_issue_gallery(album, seen.labelled, seen.labels, rivals, leads, names),
     }
     if pool is not None and strange is not None:
-        first, more = galleries.strangest(album, pool["row"], strange, names)
+        first, more = galleries.outlier_gallery(album, pool["row"], strange, names)
         found |= {"strange": first, "more_strange": more, "classes": galleries.class_galleries(album, pool, names)}
     return found
 
 
-def curve_of(record: Record) -> list[float]:
+def curve_of(record: RunRecord) -> list[float]:
     """Accuracies on the way; that of a student, whose training is another one, is no part of it."""
     evaluations = [line for line in record.metrics if line["kind"] == "eval" and "student" not in line]
     return [line["accuracy"] for line in evaluations if "accuracy" in line]

@@ -12,7 +12,7 @@ Labels = npt.NDArray[np.int64]
 
 NEIGHBOURS = 10
 """Images of the pool that are asked about a label."""
-CLEARLY = 0.3
+MIN_LEAD = 0.3
 """Lead of another class over the given one that makes a label doubtful."""
 
 
@@ -29,7 +29,9 @@ def unit(rows: Floats) -> Floats:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), dtype=np.float32)
 
 
-def doubts(labels: Labels, own: Floats, votes: Floats | None, absent: Sequence[int]) -> tuple[Labels, Floats]:
+def find_label_issues(
+    labels: Labels, own: Floats, votes: Floats | None, absent: Sequence[int]
+) -> tuple[Labels, Floats]:
     """For each given label its strongest rival, and the rival's lead by the model or by the neighbours in the pool.
 
     Where the pool seems not to contain a class, its images have no neighbours of their kind, and these are not asked.

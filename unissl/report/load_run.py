@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.config import Tree, check, read_toml
+from unissl.config import ConfigTree, check, read_toml
 from unissl.data import DataConfig
 from unissl.errors import UserError
 from unissl.methods.registry import all_methods
 from unissl.plots.curves import Metrics
-from unissl.run.predictions_io import Columns, read_pool_answers, read_test_answers
+from unissl.run.predictions_io import Columns, read_pool_predictions, read_test_predictions
 from unissl.run.schema import Estimate, Summary, require, require_lines
 from unissl.run_folder import RunFolder, read_json
 
@@ -24,7 +24,7 @@ ESTIMATE = "cross_validation.json"
 
 
 @dataclass(frozen=True)
-class Answers:
+class LabelledPredictions:
     """Images whose truth is known and that no loss has seen: their rows and truth, the answers, and how sure."""
 
     rows: npt.NDArray[np.int64]
@@ -36,23 +36,23 @@ class Answers:
     def right(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self.truth == self.said)
 
-    def comparable(self, other: Answers) -> bool:
+    def comparable(self, other: LabelledPredictions) -> bool:
         """Whether both are about the same images."""
         return np.array_equal(self.rows, other.rows) and np.array_equal(self.truth, other.truth)
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A finished run, with the labels-only run beside it."""
 
     folder: RunFolder
-    config: Tree
+    config: ConfigTree
     summary: Mapping[str, Any]
     metrics: Metrics
     pool: Columns | None
-    answers: Answers | None = None
+    answers: LabelledPredictions | None = None
     """About test images of known classes or, where there are none, about labels left out in turn."""
-    reference: Record | None = None
+    reference: RunRecord | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -77,30 +77,30 @@ class Record:
         return (Path(root).name or name) if root and name in ("folder", "parquet") else name
 
 
-def read_record(folder: RunFolder, reference: bool = True) -> Record:
+def read_record(folder: RunFolder, reference: bool = True) -> RunRecord:
     beside = RunFolder(folder.path / "labels-only")
     config = read_toml(folder.config)
     data = config.get("data", {})
     check(DataConfig, data if isinstance(data, Mapping) else {"data": data}, where="data")
     summary = require(Summary, read_json(folder.summary), folder.summary)
     classes = len(summary["class_names"])
-    return Record(
+    return RunRecord(
         folder,
         config,
         summary,
         require_lines(folder.read_metrics(), folder.metrics),
-        read_pool_answers(folder, classes),
-        read_answers(folder, classes),
+        read_pool_predictions(folder, classes),
+        read_labelled_predictions(folder, classes),
         read_record(beside, reference=False) if reference and beside.finished else None,
     )
 
 
-def read_answers(folder: RunFolder, num_classes: int) -> Answers | None:
-    tested = read_test_answers(folder, num_classes)
+def read_labelled_predictions(folder: RunFolder, num_classes: int) -> LabelledPredictions | None:
+    tested = read_test_predictions(folder, num_classes)
     if tested is not None:
         known = tested["truth_index"] >= 0
         names = ("row", "truth_index", "class_index", "confidence")
-        return Answers(*(tested[name][known] for name in names)) if known.any() else None
+        return LabelledPredictions(*(tested[name][known] for name in names)) if known.any() else None
     path = folder.path / ESTIMATE
     if not path.exists():
         return None
@@ -108,4 +108,4 @@ def read_answers(folder: RunFolder, num_classes: int) -> Answers | None:
     rows, truth, predicted = (np.array(said[name], dtype=np.int64) for name in ("rows", "truth", "predicted"))
     if max(truth.max(), predicted.max()) >= num_classes:
         raise UserError(f"{path} names classes that the run has not; restore it or train again.")
-    return Answers(rows, truth, predicted)
+    return LabelledPredictions(rows, truth, predicted)

@@ -36,7 +36,7 @@ TAIL = 0.1
 """Share of the labelled images that lie as far from every class as a strange image."""
 SURE = 0.95
 """Probability that a pool of the same kind as the labelled images has fewer of them beyond the level than is said."""
-FEWEST_LABELS = 20
+MIN_LABELS = 20
 """With fewer labels than this nobody can say how far is far."""
 EVEN = 0.5
 """Outlier score above which an image is more likely than not of none of the classes."""
@@ -45,7 +45,7 @@ RARE = 0.01
 
 
 @dataclass(frozen=True)
-class Outsiders:
+class Outliers:
     """For each image of the pool how strange it is, the class it is nearest to, and whether it is flagged."""
 
     score: Floats
@@ -65,25 +65,25 @@ class Outsiders:
         return self.count >= 2 and self.count > self.expected * len(self.score)
 
 
-def by_score(outlier: Floats, classes: Labels) -> Outsiders:
+def by_score(outlier: Floats, classes: Labels) -> Outliers:
     """What the outlier scores of the method say."""
-    return Outsiders(outlier, classes, outlier > EVEN, RARE, by_vectors=False)
+    return Outliers(outlier, classes, outlier > EVEN, RARE, by_vectors=False)
 
 
-def by_vectors(labelled: Floats, labels: Labels, pool: Iterable[Floats], num_classes: int) -> Outsiders | None:
+def by_vectors(labelled: Floats, labels: Labels, pool: Iterable[Floats], num_classes: int) -> Outliers | None:
     """From vectors of the labelled images (n, D) and, in blocks, of the pool; None where labels are too few."""
     own = unit(labelled)
     sums = np.zeros((num_classes, own.shape[1]), dtype=np.float32)
     np.add.at(sums, labels, own)
     usual = usual_closeness(own, labels, sums)
-    if len(usual) < FEWEST_LABELS:
+    if len(usual) < MIN_LABELS:
         return None
     level = float(np.quantile(usual, TAIL))
     means = unit(sums)
     parts = [unit(block) @ means.T for block in pool]
     closeness = np.concatenate([part.max(1) for part in parts])
     nearest = np.concatenate([part.argmax(1) for part in parts]).astype(np.int64)
-    return Outsiders(1 - closeness, nearest, closeness < level, beyond_by_chance(len(usual)), by_vectors=True)
+    return Outliers(1 - closeness, nearest, closeness < level, beyond_by_chance(len(usual)), by_vectors=True)
 
 
 def beyond_by_chance(labels: int) -> float:

@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from unissl.evaluation.calibration import Bin
 from unissl.plots import charts, curves
-from unissl.plots.projection import flatten
+from unissl.plots.projection import project_2d
 from unissl.plots.svg import inline_svg
-from unissl.report.load_run import Record
-from unissl.report.samples import MAP_IMAGES, Seen
+from unissl.report.load_run import RunRecord
+from unissl.report.samples import MAP_IMAGES, Samples
 
 
-def draw_page(record: Record, seen: Seen | None, bins: Sequence[Bin]) -> dict[str, Markup]:
+def draw_page(record: RunRecord, seen: Samples | None, bins: Sequence[Bin]) -> dict[str, Markup]:
     """The pictures of the page, by name."""
     summary, names = record.summary, record.names
     drawn: dict[str, tuple[Any, str]] = {}
@@ -42,12 +42,12 @@ def draw_page(record: Record, seen: Seen | None, bins: Sequence[Bin]) -> dict[st
         features = np.concatenate([seen.features[:labelled], seen.pool_features])
         said = [seen.said.classes[:labelled], *([] if seen.pool_said is None else [seen.pool_said.classes])]
         given = np.arange(len(features)) < labelled
-        figure = charts.feature_map(flatten(features), np.concatenate(said), given, names)
+        figure = charts.feature_map(project_2d(features), np.concatenate(said), given, names)
         drawn["map"] = (figure, "Points: images, near each other where the model sees them alike")
     return {name: Markup(inline_svg(figure, name, alt)) for name, (figure, alt) in drawn.items()}
 
 
-def confusion_matrix(record: Record) -> list[list[int]] | None:
+def confusion_matrix(record: RunRecord) -> list[list[int]] | None:
     """Of the test images or, without any, of the labels that cross-validation left out."""
     if "confusion_matrix" in record.summary:
         matrix: list[list[int]] = record.summary["confusion_matrix"]

@@ -20,16 +20,23 @@ from unissl.batches import Views
 from unissl.config import check
 from unissl.data import DataConfig, Dataset
 from unissl.distil import DistilConfig
-from unissl.distil.student import taken
+from unissl.distil.student import select_maps
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.features.extract import BehindFront, Maps, Scaling, Vectors, extract, last_stages
+from unissl.features.extract import (
+    FeatureMaps,
+    Features,
+    FeatureScaler,
+    WithBackbone,
+    extract_features,
+    trainable_stages_of,
+)
 from unissl.inference.model import Model, load_model, read_manifest
 from unissl.nets import Network
 from unissl.nets.external import refuse_strange_code
-from unissl.report.galleries import Album
-from unissl.report.load_run import Record
-from unissl.report.outliers import Outsiders, by_vectors
+from unissl.report.galleries import Thumbnails
+from unissl.report.load_run import RunRecord
+from unissl.report.outliers import Outliers, by_vectors
 from unissl.run.predictions_io import read_files
 from unissl.splits import SplitConfig, read_split
 from unissl.splits.open_set import load_data
@@ -41,27 +48,27 @@ Rows = npt.NDArray[np.int64]
 
 MAP_IMAGES = 1_000
 """Points of the map, labelled images among them."""
-MOST_LABELLED = 2_000
+MAX_LABELLED = 2_000
 """Given labels that are checked."""
 BLOCK = 4_096
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Seen:
+class Samples:
     """Labelled images and a part of the pool, with predictions and features; strange images if vectors tell them."""
 
-    album: Album
+    album: Thumbnails
     labelled: Rows
     labels: Rows
     said: Predictions
     features: Floats
     pool_said: Predictions | None
     pool_features: Floats
-    outsiders: Outsiders | None = None
+    outsiders: Outliers | None = None
 
 
-def look(record: Record, dataset: Dataset | None) -> Seen:
+def collect_samples(record: RunRecord, dataset: Dataset | None) -> Samples:
     """Load the images and ask the model; refuses where they are gone or no longer those of the run."""
     data = check(DataConfig, record.config.get("data", {}), where="data")
     if dataset is None:
@@ -70,7 +77,7 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
     if not is_same_data(record, dataset, split):
         raise UserError("The images have changed since the run; train again to see them here.")
     model = load_model(record.folder)
-    fronts = [module for module in model.module.modules() if isinstance(module, BehindFront)]
+    fronts = [module for module in model.module.modules() if isinstance(module, WithBackbone)]
     outsiders, images = None, dataset.train.images
     views: Views = model.views(images)
     if fronts:
@@ -78,7 +85,7 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
         refuse_strange_code(record.summary["net"])
         distil = check(DistilConfig, record.config.get("distil", {}), where="distil")
         maps = distil.keeps_maps(len(images))
-        made = extract(images, record.summary["net"], augment, augment.cached_views, CPU, maps=maps)
+        made = extract_features(images, record.summary["net"], augment, augment.cached_views, CPU, maps=maps)
         vectors, further = made.vectors, is_distilled(record)
         views = FeatureViews(vectors, augment, CPU)
         if further:
@@ -86,24 +93,24 @@ def look(record: Record, dataset: Dataset | None) -> Seen:
                 raise UserError(f"The settings in {record.folder.path} are not those of its model; train again.")
             views = MapViews(made.maps)
         if len(split.unlabelled) and not record.has_detector:
-            outsiders = strange_images(vectors, fronts[0].front.scaling, split)
+            outsiders = find_outliers(vectors, fronts[0].front.scaling, split)
         net = fronts[0].front.net
-        fronts[0].front.net = LastStages(net) if further else Ready()  # type: ignore[assignment]
+        fronts[0].front.net = LastStages(net) if further else PrecomputedFeatures()  # type: ignore[assignment]
     labelled, labels, pool = sample(split)
     with Progress("looking at images for the report", len(labelled) + len(pool)) as progress:
-        said, features = ask(model, views, labelled, progress)
+        said, features = predict_with_features(model, views, labelled, progress)
         pool_said, pool_features = None, features[:0]
         if len(pool):
-            pool_said, pool_features = ask(model, views, pool, progress)
-    album = Album(dataset.train, data.root if data.name == "folder" else None)
-    return Seen(album, labelled, labels, said, features, pool_said, pool_features, outsiders)
+            pool_said, pool_features = predict_with_features(model, views, pool, progress)
+    album = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
+    return Samples(album, labelled, labels, said, features, pool_said, pool_features, outsiders)
 
 
 @dataclass(frozen=True)
 class MapViews:
     """Maps that enter the last stages of a backbone, of the clean images."""
 
-    maps: Maps
+    maps: FeatureMaps
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,7 +120,7 @@ class MapViews:
         return len(self.maps)
 
     def __call__(self, view: str, rows: Rows, **address: Any) -> Tensor:
-        return taken(self.maps, rows, np.zeros_like(rows), CPU)
+        return select_maps(self.maps, rows, np.zeros_like(rows), CPU)
 
 
 class LastStages(nn.Module):
@@ -121,21 +128,21 @@ class LastStages(nn.Module):
 
     def __init__(self, net: Network) -> None:
         super().__init__()
-        self.stages = last_stages(net)
+        self.stages = trainable_stages_of(net)
 
     def forward(self, entering: Tensor) -> Outputs:
         vectors = self.stages(entering).mean(dim=(2, 3))
         return Outputs(vectors, vectors)
 
 
-class Ready(nn.Module):
+class PrecomputedFeatures(nn.Module):
     """Stands for a backbone whose vectors are there already."""
 
     def forward(self, vectors: Tensor) -> Outputs:
         return Outputs(vectors, vectors)
 
 
-def is_distilled(record: Record) -> bool:
+def is_distilled(record: RunRecord) -> bool:
     """Whether the last stages of the backbone were trained further: its vectors are then not the cached ones."""
     manifest = read_manifest(record.folder)
     if manifest["net"] != record.summary["net"]:
@@ -143,7 +150,7 @@ def is_distilled(record: Record) -> bool:
     return bool(manifest.get("distilled", False))
 
 
-def is_same_data(record: Record, dataset: Dataset, split: Split) -> bool:
+def is_same_data(record: RunRecord, dataset: Dataset, split: Split) -> bool:
     """Whether tables and split are those that the folder tells of."""
     tested = 0 if dataset.test is None else len(dataset.test)
     same = tuple(record.names) == dataset.train.class_names and tested == record.summary["test_images"]
@@ -158,12 +165,12 @@ def is_same_data(record: Record, dataset: Dataset, split: Split) -> bool:
 def sample(split: Split) -> tuple[Rows, Rows, Rows]:
     """Labelled rows with their labels, and rows of the pool that fill the map up; always the same ones."""
     rng = np.random.default_rng(0)
-    some = np.sort(rng.permutation(len(split.labelled))[:MOST_LABELLED])
+    some = np.sort(rng.permutation(len(split.labelled))[:MAX_LABELLED])
     room = MAP_IMAGES - min(len(some), MAP_IMAGES // 2)
     return split.labelled[some], split.labels[some], np.sort(rng.permutation(split.unlabelled)[:room])
 
 
-def strange_images(vectors: Vectors, scaling: Scaling, split: Split) -> Outsiders | None:
+def find_outliers(vectors: Features, scaling: FeatureScaler, split: Split) -> Outliers | None:
     """Images of the pool whose clean vectors are far from those of every class."""
 
     def scaled(rows: Rows) -> Floats:
@@ -176,7 +183,7 @@ def strange_images(vectors: Vectors, scaling: Scaling, split: Split) -> Outsider
     return by_vectors(scaled(split.labelled), split.labels, blocks(), split.num_classes)
 
 
-def ask(model: Model, views: Views, rows: Rows, progress: Progress) -> tuple[Predictions, Floats]:
+def predict_with_features(model: Model, views: Views, rows: Rows, progress: Progress) -> tuple[Predictions, Floats]:
     """Predictions and features of some rows."""
     features: list[Tensor] = []
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Trouble:
+class SkippedGroup:
     """Files with the same reason, in the order they were met."""
 
     reason: str
@@ -19,10 +19,10 @@ class Trouble:
         return len(self.files)
 
 
-def kinds_of_trouble(skipped: Sequence[Mapping[str, str]]) -> list[Trouble]:
+def group_skipped_files(skipped: Sequence[Mapping[str, str]]) -> list[SkippedGroup]:
     """The most frequent kind first. What differs from file to file, in brackets or numbers, does not make a kind."""
-    found: dict[str, Trouble] = {}
+    found: dict[str, SkippedGroup] = {}
     for item in skipped:
         kind = re.sub(r"\(.*?\)|\d+", "", item["reason"])
-        found.setdefault(kind, Trouble(item["reason"], [])).files.append(item["file"])
+        found.setdefault(kind, SkippedGroup(item["reason"], [])).files.append(item["file"])
     return sorted(found.values(), key=lambda trouble: -trouble.count)

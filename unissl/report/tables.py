@@ -10,22 +10,22 @@ import numpy as np
 
 from unissl.report.findings.labels import labels_disagree, leaks_test
 from unissl.report.galleries import most_uncertain_classes
-from unissl.report.load_run import Record
+from unissl.report.load_run import RunRecord
 from unissl.run.schema import Card, require
 from unissl.run_folder import read_json
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Lines of a table."""
-MOST_FILES = 30
+MAX_FILES = 30
 """Files that are named for one reason."""
 
 
-def class_rows(record: Record) -> list[dict[str, Any]]:
+def class_rows(record: RunRecord) -> list[dict[str, Any]]:
     """Each class in numbers; of many classes those with the most uncertain images."""
     summary, names, pool = record.summary, record.names, record.pool
     shown: Sequence[int] = range(len(names))
-    if len(names) > MOST_ROWS and pool is not None:
-        shown = most_uncertain_classes(pool["class_index"], pool["confidence"], len(names), MOST_ROWS)
+    if len(names) > MAX_ROWS and pool is not None:
+        shown = most_uncertain_classes(pool["class_index"], pool["confidence"], len(names), MAX_ROWS)
     predicted = summary["pool"]["predicted"] if "pool" in summary else None
     recalls = summary.get("per_class_recall")
     return [
@@ -36,7 +36,7 @@ def class_rows(record: Record) -> list[dict[str, Any]]:
             "share": None if predicted is None else predicted[c] / max(1, sum(predicted)),
             "recall": None if recalls is None else recalls[c],
         }
-        for c in shown[:MOST_ROWS]
+        for c in shown[:MAX_ROWS]
     ]
 
 
@@ -55,7 +55,7 @@ def frequent_confusions(found: Sequence[Sequence[int]] | None, names: Sequence[s
     ]
 
 
-def duplicate_rows(record: Record) -> list[dict[str, str]]:
+def duplicate_rows(record: RunRecord) -> list[dict[str, str]]:
     """Groups of copies as lines of a table, as far as the summary lists them."""
     rows = []
     for group in record.summary.get("duplicates", []):
@@ -69,7 +69,7 @@ def duplicate_rows(record: Record) -> list[dict[str, str]]:
     return rows
 
 
-def reproducibility(record: Record) -> dict[str, Any]:
+def reproducibility(record: RunRecord) -> dict[str, Any]:
     """What somebody needs to make the run again."""
     summary, manifest = record.summary, require(Card, read_json(record.folder.manifest), record.folder.manifest)
     split = record.folder.split

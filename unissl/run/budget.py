@@ -16,27 +16,27 @@ import torch
 
 from unissl.batches import Batches
 from unissl.data import Dataset
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 from unissl.distributed.gradients import average_gradients
-from unissl.run.config import RunConfig, reference_config
-from unissl.run.distillation import FEWEST_EPOCHS, settle_further, trains_further
-from unissl.run.inputs import views_of_test
-from unissl.run.setup import assemble_on, averaged_predictions
+from unissl.run.config import RunConfig, baseline_config
+from unissl.run.distillation import MIN_EPOCHS, fit_epochs_to_time, should_distil
+from unissl.run.inputs import build_test_views
+from unissl.run.setup import build_training_on, predict_with_ema
 from unissl.training.checkpoint import TrainState
 from unissl.training.ema import Ema
 from unissl.training.optim import build_optimizer
-from unissl.training.timing import ENOUGH_ON_VECTORS, seconds_per_call, steps_within
+from unissl.training.timing import MAX_STEPS_ON_FEATURES, seconds_per_call, steps_within
 from unissl.training.trainer import step_at
 from unissl.types import Split
 
-CLOSING = 10.0
+REPORT_SECONDS = 10.0
 """Seconds that tables, pictures and the report take after training."""
-FURTHER_SHARE = 0.4
+DISTIL_TIME_FRACTION = 0.4
 """Of the time that is left when vectors and maps are made: what training the last stages may take of it."""
 
 
 @dataclass(frozen=True)
-class Beside:
+class ReservedTime:
     """What else has to fit into the minutes of a run."""
 
     started: float | None = None
@@ -50,10 +50,10 @@ class Beside:
 
     def seconds(self) -> float:
         """Used up already, or set aside for the end."""
-        return self.afterwards + (0.0 if self.started is None else time.monotonic() - self.started + CLOSING)
+        return self.afterwards + (0.0 if self.started is None else time.monotonic() - self.started + REPORT_SECONDS)
 
 
-class Rehearsal:
+class StepTimer:
     """Training steps on a copy, to be timed and thrown away."""
 
     def __init__(self, config: RunConfig, state: TrainState, batches: Batches) -> None:
@@ -72,9 +72,9 @@ class Rehearsal:
         self.ema.update(self.learner)
 
 
-def settle_threads(config: RunConfig, state: TrainState, batches: Batches) -> RunConfig:
+def tune_threads(config: RunConfig, state: TrainState, batches: Batches) -> RunConfig:
     """Time a few discarded steps with all threads, half of them and so on, and keep the fastest number."""
-    rehearsal, threads = Rehearsal(config, state, batches), torch.get_num_threads()
+    rehearsal, threads = StepTimer(config, state, batches), torch.get_num_threads()
     seconds = {}
     while threads:
         torch.set_num_threads(threads)
@@ -85,42 +85,44 @@ def settle_threads(config: RunConfig, state: TrainState, batches: Batches) -> Ru
     return config.model_copy(update={"machine": config.machine.model_copy(update={"threads": fastest})})
 
 
-def settle_budget(
+def plan_budget(
     config: RunConfig,
     state: TrainState,
     batches: Batches,
     dataset: Dataset,
     split: Split,
-    beside: Beside,
+    beside: ReservedTime,
     aim: float | None,
 ) -> RunConfig:
     """The number of steps, where minutes are given; where ``aim`` minutes are, fewer passes of the last stages."""
     if config.train.steps is None:
         assert config.train.minutes is not None
-        share = FURTHER_SHARE * (60 * config.train.minutes - beside.seconds())
-        config, afterwards = settle_further(config, dataset, split, batches.device, share, FEWEST_EPOCHS)
-        return settle_steps(config, state, batches, dataset, beside=replace(beside, afterwards=afterwards))
-    if aim is not None and trains_further(config, len(dataset.train), split):
+        share = DISTIL_TIME_FRACTION * (60 * config.train.minutes - beside.seconds())
+        config, afterwards = fit_epochs_to_time(config, dataset, split, batches.device, share, MIN_EPOCHS)
+        return steps_from_minutes(config, state, batches, dataset, beside=replace(beside, afterwards=afterwards))
+    if aim is not None and should_distil(config, len(dataset.train), split):
         method = measure(config, state, batches, dataset, beside).seconds(config.train.steps)
-        config, _ = settle_further(config, dataset, split, batches.device, 60 * aim - beside.seconds() - method, 1.0)
+        config, _ = fit_epochs_to_time(
+            config, dataset, split, batches.device, 60 * aim - beside.seconds() - method, 1.0
+        )
     return config
 
 
-def settle_steps(
+def steps_from_minutes(
     config: RunConfig,
     state: TrainState,
     batches: Batches,
     dataset: Dataset | None = None,
     *,
-    beside: Beside | None = None,
+    beside: ReservedTime | None = None,
 ) -> RunConfig:
     """Freeze the number of steps that fits into the minutes."""
-    minutes, beside = config.train.minutes, beside or Beside()
+    minutes, beside = config.train.minutes, beside or ReservedTime()
     assert minutes is not None
     cost = measure(config, state, batches, dataset, beside)
-    steps = from_first(lambda: steps_within(minutes - beside.seconds() / 60, cost.per_step, cost.overhead))
+    steps = broadcast_from_main(lambda: steps_within(minutes - beside.seconds() / 60, cost.per_step, cost.overhead))
     if config.net.freeze_backbone:
-        steps = min(steps, ENOUGH_ON_VECTORS)
+        steps = min(steps, MAX_STEPS_ON_FEATURES)
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
 
 
@@ -135,25 +137,27 @@ class Cost:
         return self.overhead + steps * self.per_step
 
 
-def measure(config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset | None, beside: Beside) -> Cost:
+def measure(
+    config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset | None, beside: ReservedTime
+) -> Cost:
     """Time discarded steps of the method and of what is trained beside it, and an evaluation."""
     rng = torch.get_rng_state()
-    rehearsal = Rehearsal(config, state, batches)
+    rehearsal = StepTimer(config, state, batches)
     per_step = seconds_per_call(rehearsal.step)
     if beside.reference is not None:
-        plain = reference_config(config)
+        plain = baseline_config(config)
         per_step += seconds_per_call(
-            Rehearsal(plain, *assemble_on(plain, batches.views, beside.reference, batches.device)).step
+            StepTimer(plain, *build_training_on(plain, batches.views, beside.reference, batches.device)).step
         )
     trainings = 1 + beside.refits
-    tests = None if dataset is None else views_of_test(config, dataset, batches.views)
+    tests = None if dataset is None else build_test_views(config, dataset, batches.views)
     views, some = tests or batches.views, 4 * config.batch.evaluation
     rows = np.arange(min(len(views), some))
     start = time.perf_counter()
-    averaged_predictions(rehearsal.learner, rehearsal.ema.shadow, views, batches, rows)
+    predict_with_ema(rehearsal.learner, rehearsal.ema.shadow, views, batches, rows)
     per_image = (time.perf_counter() - start) / len(rows)
     per_evaluation = some if tests is None else len(tests)
-    pool = len(batches.pools["unlabelled"].rows)
+    pool = len(batches.subsets["unlabelled"].rows)
     runs = 1 if beside.reference is None else 2
     overhead = runs * per_image * (per_evaluation * (config.train.evaluations + 1) + pool)
     torch.set_rng_state(rng)

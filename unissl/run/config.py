@@ -9,7 +9,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from unissl.augment import AugmentConfig
 from unissl.batches import BatchConfig
-from unissl.config import Settings, Tree, check, fingerprint, merge, read_toml, to_tree
+from unissl.config import ConfigTree, Settings, check, fingerprint, merge, read_toml, to_tree
 from unissl.data import DataConfig, Dataset
 from unissl.distil import DistilConfig
 from unissl.errors import UserError
@@ -94,7 +94,7 @@ def require_groups(tree: Mapping[str, Any]) -> None:
             raise UserError(f"Setting '{key}' is a group of settings; give one of them, as in --set {key}.NAME=VALUE.")
 
 
-def identity(config: RunConfig) -> str:
+def config_hash(config: RunConfig) -> str:
     """Hash of all that decides the numbers of a run."""
     return fingerprint({key: value for key, value in to_tree(config).items() if key != "machine"})
 
@@ -125,13 +125,13 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     return config.model_copy(update=update)
 
 
-def reference_config(config: RunConfig) -> RunConfig:
+def baseline_config(config: RunConfig) -> RunConfig:
     """Labels-only with everything else alike, for a run to be compared with."""
     tree = {key: value for key, value in to_tree(config).items() if key != "method"}
     return build_config(merge(tree, {"method": {"name": "labels-only"}}))
 
 
-def stored_config(folder: RunFolder, said: Tree) -> RunConfig:
+def stored_config(folder: RunFolder, said: ConfigTree) -> RunConfig:
     """The configuration a run folder was started with; what is said beside it must not change it."""
     if not folder.holds_run:
         raise UserError(f"{folder.path} holds no run to resume; leave out --resume to start one there.")
@@ -161,7 +161,7 @@ def differences(stored: Mapping[str, Any], given: Mapping[str, Any], where: str 
     return found
 
 
-def config_facts(config: RunConfig) -> dict[str, Any]:
+def config_summary(config: RunConfig) -> dict[str, Any]:
     """What the summary repeats of the configuration."""
     return {
         "method": config.method.name,
@@ -169,5 +169,5 @@ def config_facts(config: RunConfig) -> dict[str, Any]:
         "net": config.net.name,
         "seed": config.seed,
         "steps": config.train.steps,
-        "config": identity(config),
+        "config": config_hash(config),
     } | ({} if config.augment.crop is None else {"crop": config.augment.crop})

@@ -19,12 +19,12 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from unissl.batches import Batches
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 from unissl.errors import UserError
 from unissl.evaluation.metrics import score
-from unissl.run.config import RunConfig, identity
-from unissl.run.fit import finish_training
-from unissl.run.setup import assemble_on, averaged_predictions, take_up
+from unissl.run.config import RunConfig, config_hash
+from unissl.run.fit import fit
+from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder, read_json, write_json
 from unissl.training.learner import Learner
 from unissl.types import Split
@@ -33,7 +33,7 @@ Positions = npt.NDArray[np.int64]
 FILE = "cross_validation.json"
 
 
-def folds_of(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Positions]:
+def make_folds(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Positions]:
     """Positions of the labels that each refit leaves out: every label once, dealt out class by class.
 
     A class with a single label keeps it in all refits, since nothing could be learnt of it without. Folds that come out
@@ -49,17 +49,17 @@ def folds_of(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Posit
     return [np.sort(np.array(hand, dtype=np.int64)) for hand in hands if hand]
 
 
-def without(split: Split, held: Positions) -> Split:
+def without_labels(split: Split, held: Positions) -> Split:
     """The split with some of its labelled images gone."""
     kept = np.setdiff1d(np.arange(len(split.labelled)), held)
     return replace(split, labelled=split.labelled[kept], labels=split.labels[kept])
 
 
-def refits(config: RunConfig, split: Split) -> int:
+def count_refits(config: RunConfig, split: Split) -> int:
     """How many trainings an estimate takes; none where labels are too few to leave any out."""
     if config.train.cv_folds < 2:
         return 0
-    return len(folds_of(split.labels, config.train.cv_folds, config.seed))
+    return len(make_folds(split.labels, config.train.cv_folds, config.seed))
 
 
 def cross_validate(
@@ -69,15 +69,15 @@ def cross_validate(
 
     A refit that is done is in the folder ``folds`` and not repeated; one that was cut off goes on.
     """
-    if not refits(config, split):
+    if not count_refits(config, split):
         return None
     predicted = np.full(len(split.labelled), -1, dtype=np.int64)
-    for number, held in enumerate(folds_of(split.labels, config.train.cv_folds, config.seed)):
+    for number, held in enumerate(make_folds(split.labels, config.train.cv_folds, config.seed)):
         predicted[held] = _refit(config, folder, split, held, number, batches, quiet)
     tried = np.flatnonzero(predicted >= 0)
     truth, said = split.labels[tried], predicted[tried]
     answers = {"rows": split.labelled[tried].tolist(), "truth": truth.tolist(), "predicted": said.tolist()}
-    from_first(lambda: write_json(folder.path / FILE, answers))
+    broadcast_from_main(lambda: write_json(folder.path / FILE, answers))
     scores = score(truth, said, split.num_classes)
     interval = binomtest(int((truth == said).sum()), len(tried)).proportion_ci(method="wilson")
     return {
@@ -108,19 +108,19 @@ def _refit(
 ) -> Positions:
     """The classes that a training without the labels at ``held`` gives to their images."""
     done = folder.path / "folds" / f"{number}.json"
-    before = from_first(lambda: _stored(done, len(held), split.num_classes) if done.exists() else None)
+    before = broadcast_from_main(lambda: _stored(done, len(held), split.num_classes) if done.exists() else None)
     if before is not None:
         return np.array(before, dtype=np.int64)
     place = RunFolder(folder.path / "folds" / str(number))
-    from_first(place.create)
+    broadcast_from_main(place.create)
     config = config.model_copy(update={"train": config.train.model_copy(update={"evaluations": 1})})
-    state, own = assemble_on(config, batches.views, without(split, held), batches.device)
-    take_up(place, state, identity(config), config.machine.threads)
+    state, own = build_training_on(config, batches.views, without_labels(split, held), batches.device)
+    restore_latest(place, state, config_hash(config), config.machine.threads)
     title = f"{config.method.name}, cross-validation {number + 1}"
-    finish_training(config, state, own, place, _nothing, quiet=quiet, title=title)
-    said = averaged_predictions(state.learner, state.ema.shadow, own.views, own, split.labelled[held]).classes
-    from_first(lambda: write_json(done, said.tolist()))
-    from_first(lambda: shutil.rmtree(place.path))
+    fit(config, state, own, place, _nothing, quiet=quiet, title=title)
+    said = predict_with_ema(state.learner, state.ema.shadow, own.views, own, split.labelled[held]).classes
+    broadcast_from_main(lambda: write_json(done, said.tolist()))
+    broadcast_from_main(lambda: shutil.rmtree(place.path))
     return said
 
 

@@ -15,27 +15,36 @@ from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches, Views
 from unissl.data import Dataset
 from unissl.distil import Student, soft_labels, train_student
-from unissl.distil.student import LABELLED_SHARE, taken, trainable_stages
-from unissl.distributed.agreement import from_first, one_per_machine_first
+from unissl.distil.student import LABELLED_SHARE, select_maps, trainable_stages
+from unissl.distributed.agreement import broadcast_from_main, local_main_process_first
 from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.features.extract import BATCH, BehindFront, Front, Maps, Scaling, Vectors, backbone, normalisation
-from unissl.features.multi_crop import pictures
+from unissl.features.extract import (
+    BATCH,
+    FeatureMaps,
+    Features,
+    FeatureScaler,
+    FrozenBackbone,
+    WithBackbone,
+    load_backbone,
+    normalisation,
+)
+from unissl.features.multi_crop import multi_crop_features
 from unissl.methods.registry import get_method
-from unissl.nets.bf16 import multiplying_in_half
+from unissl.nets.bf16 import bf16_matmul
 from unissl.run.config import RunConfig
-from unissl.run.inputs import extracted
+from unissl.run.inputs import cached_features
 from unissl.training.checkpoint import TrainState
 from unissl.training.timing import seconds_per_call
 from unissl.types import Split
 
 TEACHER_SECONDS = 0.002
 """About what soft labels and the first classifier take for each image."""
-FEWEST_EPOCHS = 0.1
+MIN_EPOCHS = 0.1
 
 Rows = npt.NDArray[np.int64]
 
 
-def trains_further(config: RunConfig, images: int, split: Split) -> bool:
+def should_distil(config: RunConfig, images: int, split: Split) -> bool:
     """Whether this part is there: it is asked for, there are maps and a pool to learn from, and the method predicts
     with nothing but the network's own classifier, which the student's replaces."""
     method = get_method(config.method.name)
@@ -43,86 +52,88 @@ def trains_further(config: RunConfig, images: int, split: Split) -> bool:
     return config.distil.keeps_maps(images) and able and len(split.unlabelled) > 0
 
 
-def train_further(
+def run_distillation(
     config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset, split: Split
-) -> tuple[Student, Maps]:
+) -> tuple[Student, FeatureMaps]:
     """The student, and the maps of the training images that it can be asked about."""
     device = batches.device
     images = dataset.train.images
-    made = extracted(config, images, config.augment.cached_views, device)
+    made = cached_features(config, images, config.augment.cached_views, device)
     assert made.maps is not None
     rows = np.concatenate([split.labelled, split.unlabelled])
-    scaling = Scaling.of(made.vectors)
+    scaling = FeatureScaler.of(made.vectors)
     vectors = scaled(made.vectors[:, 0], rows, scaling)
     others = [
-        scaled(picture, rows, Scaling.of(picture[:, None])) for picture in further_pictures(config, dataset, device)
+        scaled(picture, rows, FeatureScaler.of(picture[:, None])) for picture in extra_crops(config, dataset, device)
     ]
-    learnt = features(state, batches.views, rows, batches.config.evaluation)
+    learnt = learnt_features(state, batches.views, rows, batches.config.evaluation)
     soft = soft_labels([vectors, *others], learnt, split.labels, split.num_classes, config.distil.k_neighbours)
-    front = Front(backbone(config.net.name, images.shape[3]), scaling).to(device)
+    front = FrozenBackbone(load_backbone(config.net.name, images.shape[3]), scaling).to(device)
     labelled = len(split.labelled)
     student = train_student(config.distil, front, made.maps, vectors, rows, labelled, soft, config.seed)
     return student, made.maps
 
 
-def further_pictures(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[Vectors, ...]:
+def extra_crops(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[Features, ...]:
     """What the backbone makes of the pictures that only this part of a run looks at."""
     if not config.distil.multi_crop:
         return ()
-    return one_per_machine_first(lambda: pictures(dataset.train, config.net.name, device))
+    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device))
 
 
-def scaled(vectors: Vectors, rows: Rows, scaling: Scaling) -> Tensor:
+def scaled(vectors: Features, rows: Rows, scaling: FeatureScaler) -> Tensor:
     made: Tensor = scaling(torch.from_numpy(np.ascontiguousarray(vectors[rows])))
     return made
 
 
-def features(state: TrainState, views: Views, rows: Rows, batch: int) -> Tensor:
+def learnt_features(state: TrainState, views: Views, rows: Rows, batch: int) -> Tensor:
     """What the method has made of the clean vectors of some rows, (n, d)."""
     blocks = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     said = [state.learner.predict(views("none", block), state.ema.shadow).features.cpu() for block in blocks]
     return torch.cat(said)
 
 
-def answers_of_pool(student: Student, maps: Maps, rows: Rows, device: torch.device) -> Predictions:
+def predict_pool(student: Student, maps: FeatureMaps, rows: Rows, device: torch.device) -> Predictions:
     return Predictions(student.answer(maps, rows, device).softmax(-1).float().numpy())
 
 
-def answers_of_test(student: Student, config: RunConfig, dataset: Dataset, device: torch.device) -> Predictions:
+def predict_test(student: Student, config: RunConfig, dataset: Dataset, device: torch.device) -> Predictions:
     """From the test images themselves, the whole way."""
     assert dataset.test is not None
     images = dataset.test.images
     views = ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
-    module = BehindFront(student.front, student.head)
+    module = WithBackbone(student.front, student.head)
     return predict_rows(module, views, batch_size=min(BATCH, config.batch.evaluation))
 
 
-def seconds_per_epoch(config: RunConfig, maps: Maps, unlabelled: int, channels: int, device: torch.device) -> float:
+def seconds_per_epoch(
+    config: RunConfig, maps: FeatureMaps, unlabelled: int, channels: int, device: torch.device
+) -> float:
     """What one pass over the pool will take, from some steps that are thrown away."""
-    stages = trainable_stages(backbone(config.net.name, channels).to(device))
+    stages = trainable_stages(load_backbone(config.net.name, channels).to(device))
     rows = np.resize(np.arange(len(maps)), config.distil.batch + config.distil.batch // LABELLED_SHARE)
 
     def step(_: int) -> None:
-        torch.autograd.backward(stages(taken(maps, rows, np.zeros_like(rows), device)).mean())
+        torch.autograd.backward(stages(select_maps(maps, rows, np.zeros_like(rows), device)).mean())
 
-    with multiplying_in_half(stages):
+    with bf16_matmul(stages):
         return unlabelled / config.distil.batch * seconds_per_call(step)
 
 
-def settle_further(
+def fit_epochs_to_time(
     config: RunConfig, dataset: Dataset, split: Split, device: torch.device, seconds: float, fewest: float
 ) -> tuple[RunConfig, float]:
     """Fewer epochs, but not fewer than ``fewest``, where this part of a run would take longer than ``seconds``; and the
     seconds that it will take then."""
     images = dataset.train.images
-    if not trains_further(config, len(images), split):
+    if not should_distil(config, len(images), split):
         return config, 0.0
-    maps = extracted(config, images, config.augment.cached_views, device).maps
+    maps = cached_features(config, images, config.augment.cached_views, device).maps
     assert maps is not None
     per_epoch = seconds_per_epoch(config, maps, len(split.unlabelled), images.shape[3], device)
     tested = 0.0 if dataset.test is None else len(dataset.test) * seconds_per_image(config, dataset, device)
     beside = tested + TEACHER_SECONDS * len(images)
-    most = from_first(lambda: (seconds - beside) / per_epoch)
+    most = broadcast_from_main(lambda: (seconds - beside) / per_epoch)
     epochs = min(config.distil.epochs, round(max(fewest, most), 2))
     config = config.model_copy(update={"distil": config.distil.model_copy(update={"epochs": epochs})})
     return config, beside + epochs * per_epoch
@@ -131,7 +142,7 @@ def settle_further(
 def seconds_per_image(config: RunConfig, dataset: Dataset, device: torch.device) -> float:
     """Time of one image through the whole backbone, which test images go once more."""
     images = dataset.train.images
-    net = backbone(config.net.name, images.shape[3]).to(device)
+    net = load_backbone(config.net.name, images.shape[3]).to(device)
     views = ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     some = np.arange(min(BATCH, len(images)))
     with torch.no_grad():

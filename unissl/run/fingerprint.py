@@ -20,35 +20,35 @@ BLOCK = 1024
 """Images hashed at a time."""
 
 
-def note_content(folder: RunFolder, dataset: Dataset) -> None:
-    write_json(folder.data, content(dataset))
+def save_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
+    write_json(folder.data, dataset_fingerprint(dataset))
 
 
-def compare_content(folder: RunFolder, dataset: Dataset) -> None:
+def verify_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
     """Refuse other images than the run was started on; where it was cut off before they were noted, note them."""
     if not folder.data.exists():
-        note_content(folder, dataset)
+        save_fingerprint(folder, dataset)
         return
-    stored, found = read_json(folder.data), content(dataset)
+    stored, found = read_json(folder.data), dataset_fingerprint(dataset)
     if stored != found:
         parts = [name for name in found if not isinstance(stored, dict) or stored.get(name) != found[name]]
-        raise changed_data(folder, " and ".join(parts or ["other"]))
+        raise data_changed_error(folder, " and ".join(parts or ["other"]))
 
 
-def changed_data(folder: RunFolder, parts: str = "training") -> UserError:
+def data_changed_error(folder: RunFolder, parts: str = "training") -> UserError:
     return UserError(
         f"The {parts} data have changed since {folder.path} was started; put the old files back, or start a new run "
         "with another --out."
     )
 
 
-def content(dataset: Dataset) -> dict[str, str]:
+def dataset_fingerprint(dataset: Dataset) -> dict[str, str]:
     """One hash for the images and labels of each part."""
-    found = {"training": content_of(dataset.train)}
-    return found if dataset.test is None else found | {"test": content_of(dataset.test)}
+    found = {"training": table_fingerprint(dataset.train)}
+    return found if dataset.test is None else found | {"test": table_fingerprint(dataset.test)}
 
 
-def content_of(table: ImageTable) -> str:
+def table_fingerprint(table: ImageTable) -> str:
     digest = hashlib.sha256(repr((table.images.shape, table.class_names)).encode())
     digest.update((table.content or _hash_of_pixels(table)).encode())
     digest.update(np.ascontiguousarray(table.labels).data)

@@ -8,33 +8,33 @@ import torch
 
 from unissl.batches import Batches
 from unissl.distributed.group import current
-from unissl.run.config import MachineConfig, RunConfig, identity
+from unissl.run.config import MachineConfig, RunConfig, config_hash
 from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import TrainState
 from unissl.training.compile import FastNet, fast_net
-from unissl.training.trainer import Judge, Trainer
-from unissl.utils.cpu import cores
+from unissl.training.trainer import EvalFn, Trainer
+from unissl.utils.cpu import cpu_count
 
 
-def finish_training(
+def fit(
     config: RunConfig,
     state: TrainState,
     batches: Batches,
     folder: RunFolder,
-    judge: Judge,
+    judge: EvalFn,
     *,
     quiet: bool,
     title: str = "",
 ) -> None:
     """From where ``state`` stands; the record and checkpoints go to ``folder``."""
-    state.learner.fast = _quick_network(config, state, batches, quiet)
+    state.learner.fast = _compiled_network(config, state, batches, quiet)
     Trainer(
         state=state,
         batches=batches,
         config=config.train,
         optim=config.optim,
         folder=folder,
-        config_hash=identity(config),
+        config_hash=config_hash(config),
         evaluate=judge,
         title=title or config.method.name,
         quiet=quiet,
@@ -42,7 +42,7 @@ def finish_training(
     ).run()
 
 
-def _quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
+def _compiled_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
     """How the settings want the network called in training; compiling it is tried on the images of a step."""
     half, how = config.train.precision == "bfloat16", config.machine.compile
     if how == "off" and not half:
@@ -60,10 +60,10 @@ def _quick_network(config: RunConfig, state: TrainState, batches: Batches, quiet
 
 def _prefetches(machine: MachineConfig, device: torch.device) -> bool:
     """Whether batches are made ahead: as the settings say, or by default where a core is free for it."""
-    return a_core_is_free(device) if machine.prefetch is None else machine.prefetch
+    return has_spare_core(device) if machine.prefetch is None else machine.prefetch
 
 
-def a_core_is_free(device: torch.device) -> bool:
+def has_spare_core(device: torch.device) -> bool:
     """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
     costs a small step more than making the batch in the open."""
-    return device.type != "cpu" or torch.get_num_threads() * current().local_size < cores()
+    return device.type != "cpu" or torch.get_num_threads() * current().local_size < cpu_count()

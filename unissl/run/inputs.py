@@ -10,18 +10,26 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data import Dataset
-from unissl.distributed.agreement import one_per_machine_first
+from unissl.distributed.agreement import local_main_process_first
 from unissl.errors import UserError
-from unissl.features.extract import Extracted, Front, Images, Scaling, backbone, extract, normalisation
+from unissl.features.extract import (
+    CachedFeatures,
+    FeatureScaler,
+    FrozenBackbone,
+    Images,
+    extract_features,
+    load_backbone,
+    normalisation,
+)
 from unissl.methods.base import Method
 from unissl.nets import Network, build
-from unissl.nets.external import refuse_unreadable_size
+from unissl.nets.external import check_input_size
 from unissl.nets.fine_tuning import fine_tune
-from unissl.nets.heads import FeatureNet
+from unissl.nets.heads import MLPHead
 from unissl.run.config import RunConfig
 
 
-def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
+def check_supports_features(config: RunConfig, method: type[Method]) -> None:
     """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
     if config.net.freeze_backbone and not method.takes_vectors():
         lacking = "inner maps of the network" if method.taps else "images"
@@ -31,52 +39,56 @@ def refuse_what_vectors_lack(config: RunConfig, method: type[Method]) -> None:
         )
 
 
-def extracted(config: RunConfig, images: Images, copies: int, device: torch.device) -> Extracted:
+def cached_features(config: RunConfig, images: Images, copies: int, device: torch.device) -> CachedFeatures:
     """What the frozen backbone makes of the training images."""
     maps = config.distil.keeps_maps(len(images))
-    return one_per_machine_first(lambda: extract(images, config.net.name, config.augment, copies, device, maps=maps))
+    return local_main_process_first(
+        lambda: extract_features(images, config.net.name, config.augment, copies, device, maps=maps)
+    )
 
 
-def views_of_train(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
+def build_train_views(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
     images = dataset.train.images
     if config.net.pretrained:
         return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     if not config.net.freeze_backbone:
         return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
-    vectors = extracted(config, images, config.augment.cached_views, device).vectors
-    return FeatureViews(vectors, config.augment, device, Scaling.of(vectors).to(device))
+    vectors = cached_features(config, images, config.augment.cached_views, device).vectors
+    return FeatureViews(vectors, config.augment, device, FeatureScaler.of(vectors).to(device))
 
 
-def views_of_test(config: RunConfig, dataset: Dataset, train: Views) -> Views | None:
+def build_test_views(config: RunConfig, dataset: Dataset, train: Views) -> Views | None:
     """Views of the test images, made as those of ``train`` are."""
     if dataset.test is None:
         return None
     images = dataset.test.images
     if isinstance(train, FeatureViews):
-        vectors = one_per_machine_first(
-            lambda: extract(images, config.net.name, config.augment, 0, train.device).vectors
+        vectors = local_main_process_first(
+            lambda: extract_features(images, config.net.name, config.augment, 0, train.device).vectors
         )
         return FeatureViews(vectors, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)
     return ImageViews(images, config.augment, train.mean, train.std, train.device)
 
 
-def network(config: RunConfig, views: Views, num_classes: int) -> Network:
+def build_network(config: RunConfig, views: Views, num_classes: int) -> Network:
     """The network that is trained, drawn from torch's generator."""
     if isinstance(views, FeatureViews):
-        return FeatureNet(views.shape[0], num_classes, config.net.bn_momentum)
+        return MLPHead(views.shape[0], num_classes, config.net.bn_momentum)
     settings = config.net
     momentum = settings.bn_momentum
     net = build(settings.name, num_classes, views.shape[0], bn_momentum=momentum, pretrained=settings.pretrained)
     if settings.pretrained:
-        refuse_unreadable_size(net, settings.name, *views.shape)
+        check_input_size(net, settings.name, *views.shape)
         fine_tune(net, settings.unfreeze_last, settings.name)
     return net
 
 
-def front(config: RunConfig, dataset: Dataset, train: Views) -> Front | None:
+def build_backbone(config: RunConfig, dataset: Dataset, train: Views) -> FrozenBackbone | None:
     """What stands before the trained network in the model that is shipped, where that was given vectors."""
     if not isinstance(train, FeatureViews):
         return None
-    assert isinstance(train.scale, Scaling)
-    return Front(backbone(config.net.name, dataset.train.images.shape[3]), copy.deepcopy(train.scale).cpu())
+    assert isinstance(train.scale, FeatureScaler)
+    return FrozenBackbone(
+        load_backbone(config.net.name, dataset.train.images.shape[3]), copy.deepcopy(train.scale).cpu()
+    )

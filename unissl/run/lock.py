@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from filelock import FileLock, Timeout
 
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
 
@@ -22,18 +22,18 @@ NAME = ".lock"
 
 
 @contextmanager
-def sole_user(folder: RunFolder) -> Iterator[None]:
+def locked(folder: RunFolder) -> Iterator[None]:
     """Hold the folder, which is made if need be; another process that holds it is a refusal. A folder in which nothing
     was begun is left as it was found. Of the processes of one run the first holds it for all."""
-    hold = Hold(folder)
+    hold = RunLock(folder)
     try:
-        from_first(hold.take)
+        broadcast_from_main(hold.take)
         yield
     finally:
         hold.let_go()
 
 
-class Hold:
+class RunLock:
     """The lock of one folder; letting go what was never taken does nothing."""
 
     def __init__(self, folder: RunFolder) -> None:

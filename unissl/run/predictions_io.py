@@ -24,20 +24,23 @@ TEST_PREDICTIONS = "test_predictions.parquet"
 Columns = Mapping[str, npt.NDArray[Any]]
 NUMBERS = ["row", "class_index", "confidence", "outlier_score"]
 WHOLE = {"row", "class_index", "truth_index"}
-LEAST = {"truth_index": OOD}
+MIN_VALUES = {"truth_index": OOD}
 
 
-def write_pool_answers(folder: RunFolder, table: ImageTable, rows: npt.NDArray[np.int64], said: Predictions) -> None:
+def write_pool_predictions(
+    folder: RunFolder, table: ImageTable, rows: npt.NDArray[np.int64], said: Predictions
+) -> None:
     """One row per unlabelled image: where it is, its class, how sure."""
-    _write(folder.predictions, {**_origin(table, rows), **_answers(said, table.class_names)})
+    _write(folder.predictions, {**_origin(table, rows), **_prediction_columns(said, table.class_names)})
 
 
-def write_test_answers(folder: RunFolder, table: ImageTable, said: Predictions) -> None:
+def write_test_predictions(folder: RunFolder, table: ImageTable, said: Predictions) -> None:
     """One row per test image: the same, with what it really is (-2 and no name: none of the classes)."""
     truth = [table.class_names[label] if label >= 0 else None for label in table.labels]
     columns = {**_origin(table, np.arange(len(table))), "truth": pa.array(truth, pa.string())}
     _write(
-        folder.path / TEST_PREDICTIONS, {**columns, "truth_index": table.labels, **_answers(said, table.class_names)}
+        folder.path / TEST_PREDICTIONS,
+        {**columns, "truth_index": table.labels, **_prediction_columns(said, table.class_names)},
     )
 
 
@@ -46,7 +49,7 @@ def _origin(table: ImageTable, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
     return {**files, "row": rows}
 
 
-def _answers(said: Predictions, class_names: tuple[str, ...]) -> dict[str, Any]:
+def _prediction_columns(said: Predictions, class_names: tuple[str, ...]) -> dict[str, Any]:
     return {
         "class": np.array(class_names, dtype=object)[said.classes],
         "class_index": said.classes,
@@ -61,12 +64,12 @@ def _write(path: Path, columns: Mapping[str, Any]) -> None:
     write_atomically(path, lambda draft: pq.write_table(table, draft))
 
 
-def read_pool_answers(folder: RunFolder, num_classes: int) -> Columns | None:
+def read_pool_predictions(folder: RunFolder, num_classes: int) -> Columns | None:
     """The numbers of each row, where the run had a pool."""
     return _read(folder.predictions, NUMBERS, num_classes)
 
 
-def read_test_answers(folder: RunFolder, num_classes: int) -> Columns | None:
+def read_test_predictions(folder: RunFolder, num_classes: int) -> Columns | None:
     """The same with ``truth_index``, where there were test images and the run kept the answers."""
     return _read(folder.path / TEST_PREDICTIONS, [*NUMBERS, "truth_index"], num_classes)
 
@@ -97,7 +100,7 @@ def _read(path: Path, names: list[str], num_classes: int) -> Columns | None:
     for name in WHOLE & set(names):
         columns[name] = columns[name].astype(np.int64)
         most = num_classes if name != "row" else np.iinfo(np.int64).max
-        if not LEAST.get(name, 0) <= columns[name].min() <= columns[name].max() < most:
+        if not MIN_VALUES.get(name, 0) <= columns[name].min() <= columns[name].max() < most:
             raise UserError(f"{path} has numbers in {name!r} that a run does not write; restore it or train again.")
     for name in set(names) - WHOLE:
         if not np.isfinite(columns[name]).all():

@@ -12,28 +12,28 @@ from torch import Tensor, nn
 from unissl import __version__
 from unissl.config import to_tree
 from unissl.data import Dataset
-from unissl.data.images.duplicates import MOST_COMPARED, Copy, find_duplicates
-from unissl.data.images.issues import joined
+from unissl.data.images.duplicates import MAX_COMPARED, Copy, find_duplicates
+from unissl.data.images.issues import merge_issues
 from unissl.distil import Student
 from unissl.evaluation.calibration import Calibration, calibrate
 from unissl.evaluation.diagnostics import pseudo_label_quality
-from unissl.evaluation.metrics import judge, three_ways
+from unissl.evaluation.metrics import accuracy_summary, evaluate_predictions
 from unissl.evaluation.predictions import Predictions
-from unissl.features.extract import BehindFront, Front, normalisation
+from unissl.features.extract import FrozenBackbone, WithBackbone, normalisation
 from unissl.inference.model import save_model
-from unissl.inference.review import Doubt
-from unissl.nets.external import recipe_of
+from unissl.inference.review import ReviewThresholds
+from unissl.nets.external import arch_config_of
 from unissl.nets.fine_tuning import starts_pretrained
 from unissl.plots.files import draw_files
-from unissl.run.predictions_io import write_pool_answers, write_test_answers
+from unissl.run.predictions_io import write_pool_predictions, write_test_predictions
 from unissl.run.versions import versions
-from unissl.run_folder import RunFolder, disk_errors, write_json
+from unissl.run_folder import RunFolder, explain_disk_errors, write_json
 from unissl.training.learner import Learner
 from unissl.types import Split
 
 OWN_DATA = ("folder", "parquet")
 """Where images are the user's own, and copies among them news."""
-MOST_REMARKED = 1000
+MAX_FILES_PER_ISSUE = 1000
 """Files that the summary names for one remark; of a million photos half may be stored on their side."""
 
 
@@ -47,7 +47,7 @@ def write_results(
     pool: Predictions | None,
     test: Predictions | None,
     seconds: float,
-    front: Front | None = None,
+    front: FrozenBackbone | None = None,
     student: Student | None = None,
 ) -> dict[str, Any]:
     """Write everything; the summary comes last, since its presence says that the run is finished."""
@@ -55,20 +55,20 @@ def write_results(
     temperature = 1.0 if calibration is None else calibration.temperature
     detector = any(said is not None and said.detected is not None for said in (pool, test))
     pool = None if pool is None else pool.at_temperature(temperature)
-    doubt = Doubt.of(pool, detector=detector)
+    doubt = ReviewThresholds.of(pool, detector=detector)
     shipped = trained_module(learner, shadow, front) if student is None else student_module(student)
     parameters = write_model(folder, learner, shipped, dataset, facts, temperature, doubt)
     if pool is not None:
-        write_pool_answers(folder, dataset.train, split.unlabelled, pool)
+        write_pool_predictions(folder, dataset.train, split.unlabelled, pool)
     if test is not None and dataset.test is not None:
-        write_test_answers(folder, dataset.test, test.at_temperature(temperature))
+        write_test_predictions(folder, dataset.test, test.at_temperature(temperature))
     summary = summarise(folder, dataset, split, facts, pool, test)
     if calibration is not None:
         summary["calibration"] = asdict(calibration)
     if student is not None:
         summary["distilled"] = True
     summary |= {"parameters": parameters, "seconds": round(seconds, 1), "versions": versions()}
-    with disk_errors(folder.plots):
+    with explain_disk_errors(folder.plots):
         draw_files(folder.plots, summary, folder.read_metrics())
     write_json(folder.summary, summary)
     return summary
@@ -83,41 +83,41 @@ def calibration_on(dataset: Dataset, test: Predictions | None) -> Calibration | 
 
 
 @dataclass(frozen=True)
-class Shipped:
+class InferenceArtifact:
     """What the model file holds: a module, its weights, and the backbone in it that was frozen, if there was one."""
 
     module: nn.Module
     weights: Mapping[str, Tensor]
-    front: Front | None = None
+    front: FrozenBackbone | None = None
     distilled: bool = False
     """The last stages of the backbone were trained further, under a linear classifier."""
 
 
-def trained_module(learner: Learner, shadow: Mapping[str, Tensor], front: Front | None) -> Shipped:
+def trained_module(learner: Learner, shadow: Mapping[str, Tensor], front: FrozenBackbone | None) -> InferenceArtifact:
     """Averaged parameters and live buffers of the inference module, behind the frozen network if there was one."""
     module = learner.method.inference_module(learner.net)
     averaged = {id(parameter): shadow[name] for name, parameter in learner.named_parameters()}
     if front is not None:
-        module = BehindFront(front, module)
+        module = WithBackbone(front, module)
         averaged |= {id(parameter): parameter.data for parameter in front.parameters()}  # never moved
     weights = dict(module.state_dict())
     weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
-    return Shipped(module, weights, front)
+    return InferenceArtifact(module, weights, front)
 
 
-def student_module(student: Student) -> Shipped:
-    module = BehindFront(student.front, student.head)
-    return Shipped(module, module.state_dict(), student.front, distilled=True)
+def student_module(student: Student) -> InferenceArtifact:
+    module = WithBackbone(student.front, student.head)
+    return InferenceArtifact(module, module.state_dict(), student.front, distilled=True)
 
 
 def write_model(
     folder: RunFolder,
     learner: Learner,
-    shipped: Shipped,
+    shipped: InferenceArtifact,
     dataset: Dataset,
     facts: Mapping[str, Any],
     temperature: float,
-    doubt: Doubt,
+    doubt: ReviewThresholds,
 ) -> int:
     """Weights and manifest; returns the number of parameters."""
     module, front = shipped.module, shipped.front
@@ -126,7 +126,7 @@ def write_model(
         mean, std = normalisation(dataset.train.images.shape[3])
     parameters = sum(parameter.numel() for parameter in module.parameters())
     height, width, channels = dataset.train.images.shape[1:]
-    recipe = recipe_of(learner.net if front is None else front.net)
+    recipe = arch_config_of(learner.net if front is None else front.net)
     manifest = {
         "unissl": __version__,
         "net": facts["net"],
@@ -168,9 +168,9 @@ def summarise(
     summary["class_names"] = list(dataset.train.class_names)
     summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
-        scores = judge(dataset.test.labels, test, dataset.test.num_classes)
+        scores = evaluate_predictions(dataset.test.labels, test, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval" and "student" not in line]
-        summary["accuracy"] = three_ways(curve)
+        summary["accuracy"] = accuracy_summary(curve)
         if any("student" in line for line in metrics):  # another model than those of the curve
             best = max(scores["accuracy"], summary["accuracy"]["best"])
             summary["accuracy"] |= {"last": scores["accuracy"], "best": best}
@@ -188,18 +188,21 @@ def summarise(
     skipped = [*dataset.train.skipped, *(() if dataset.test is None else dataset.test.skipped)]
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     if facts["data"] in OWN_DATA:
-        summary["image_issues"] = remarks(dataset)
+        summary["image_issues"] = image_issues(dataset)
         summary["duplicates"] = duplicates(dataset, split)
-        if len(dataset.train) + summary["test_images"] > MOST_COMPARED:
-            summary["near_duplicates_among"] = MOST_COMPARED
+        if len(dataset.train) + summary["test_images"] > MAX_COMPARED:
+            summary["near_duplicates_among"] = MAX_COMPARED
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary
 
 
-def remarks(dataset: Dataset) -> list[dict[str, Any]]:
+def image_issues(dataset: Dataset) -> list[dict[str, Any]]:
     """What is odd about images that were used, the gravest first, each with its number and the first of its files."""
-    said = joined([table.remarks for table in (dataset.train, dataset.test) if table is not None])
-    return [{"remark": text, "count": len(files), "files": list(files[:MOST_REMARKED])} for text, files in said.items()]
+    said = merge_issues([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    return [
+        {"remark": text, "count": len(files), "files": list(files[:MAX_FILES_PER_ISSUE])}
+        for text, files in said.items()
+    ]
 
 
 def duplicates(dataset: Dataset, split: Split) -> list[dict[str, Any]]:

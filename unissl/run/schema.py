@@ -135,7 +135,9 @@ class Summary(Stored):
         labels = [copy.label for group in self.duplicates for copy in group.copies]
         if any(label is not None and label >= len(self.class_names) for label in labels):
             raise ValueError("a copy has a label that is none of the classes")
-        if self.ood_test_images > self.test_images or (self.accuracy is not None and self.ood_test_images == self.test_images):
+        if self.ood_test_images > self.test_images or (
+            self.accuracy is not None and self.ood_test_images == self.test_images
+        ):
             raise ValueError("there are more unknown test images than test images")
         if self.accuracy is not None and self.balanced_accuracy is None:
             raise ValueError("the accuracy is given without the balanced one")

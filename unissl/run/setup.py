@@ -9,20 +9,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.batches import Batches, Views, pools
+from unissl.batches import Batches, Views, subsets
 from unissl.data import Dataset
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 from unissl.distributed.batch_norm import with_global_batch_norm
 from unissl.distributed.group import current
-from unissl.distributed.rows import put_together, stretches
+from unissl.distributed.rows import all_gather_rows, shard_slices
 from unissl.distributed.shards import refuse_if_inseparable
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.methods.base import fit_network
+from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import channels_last
 from unissl.run.config import MachineConfig, RunConfig
-from unissl.run.inputs import network, refuse_what_vectors_lack, views_of_train
+from unissl.run.inputs import build_network, build_train_views, check_supports_features
 from unissl.run_folder import RunFolder
 from unissl.training import checkpoint
 from unissl.training.checkpoint import TrainState
@@ -30,20 +30,20 @@ from unissl.training.ema import Ema
 from unissl.training.learner import Learner
 from unissl.training.optim import build_optimizer
 from unissl.types import DataInfo, Split
-from unissl.utils.cpu import cores
+from unissl.utils.cpu import cpu_count
 
 Rows = npt.NDArray[np.int64]
 
 
-def find_device(machine: MachineConfig) -> torch.device:
+def setup_device(machine: MachineConfig) -> torch.device:
     """The device, if it is there; also sets the number of threads."""
     world = current()
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     elif machine.shards:  # threads decide the last bits, so their number must not depend on that of processes
-        torch.set_num_threads(max(1, cores() // machine.shards))
+        torch.set_num_threads(max(1, cpu_count() // machine.shards))
     elif world.size > 1:  # torchrun leaves one thread to each process, however many cores there are
-        torch.set_num_threads(max(1, cores() // world.local_size))
+        torch.set_num_threads(max(1, cpu_count() // world.local_size))
     try:
         device = torch.device(machine.device)
         if world.size > 1 and device.type == "cuda" and device.index is None:
@@ -59,13 +59,17 @@ def find_device(machine: MachineConfig) -> torch.device:
     return device
 
 
-def assemble(config: RunConfig, dataset: Dataset, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
+def build_training(
+    config: RunConfig, dataset: Dataset, split: Split, device: torch.device
+) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
-    refuse_what_vectors_lack(config, get_method(config.method.name))
-    return assemble_on(config, views_of_train(config, dataset, device), split, device)
+    check_supports_features(config, get_method(config.method.name))
+    return build_training_on(config, build_train_views(config, dataset, device), split, device)
 
 
-def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.device) -> tuple[TrainState, Batches]:
+def build_training_on(
+    config: RunConfig, views: Views, split: Split, device: torch.device
+) -> tuple[TrainState, Batches]:
     """The same on views that are there already, of images or of vectors."""
     method_class = get_method(config.method.name)
     streams = method_class.streams(config.method)
@@ -75,14 +79,14 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
             "--pool-distribution uniform, or use --method labels-only."
         )
     torch.manual_seed(config.seed)
-    net = network(config, views, split.num_classes)
+    net = build_network(config, views, split.num_classes)
     missing = [name for name in method_class.taps if name not in net.tap_dims]
     if missing:
         raise UserError(
             f"{config.method.name} reads the inner map {missing[0]!r}, which {config.net.name} does not have; "
             "use a wide residual network, for example --net wrn-10-1."
         )
-    fit_network(net, method_class)
+    attach_method(net, method_class)
     with_global_batch_norm(net)
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
     sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
@@ -91,23 +95,23 @@ def assemble_on(config: RunConfig, views: Views, split: Split, device: torch.dev
     if current().fixed_shards > 1:
         refuse_if_inseparable(net, views.shape)
     state = TrainState(learner, Ema(learner, config.optim.ema_decay), build_optimizer(learner, config.optim))
-    return state, Batches(views, pools(split), streams, config.batch, config.seed, device)
+    return state, Batches(views, subsets(split), streams, config.batch, config.seed, device)
 
 
-def take_up(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
+def restore_latest(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
     """Continue from the newest intact checkpoint; a run that has none yet, or none left, starts over."""
-    from_first(folder.remove_drafts)
+    broadcast_from_main(folder.remove_drafts)
     header = checkpoint.restore_newest(folder.checkpoints, state, config_hash)
     if header is None:
-        from_first(lambda: folder.cut_metrics(0))
+        broadcast_from_main(lambda: folder.cut_metrics(0))
         return
-    from_first(lambda: folder.cut_metrics(header["metrics_size"]))
+    broadcast_from_main(lambda: folder.cut_metrics(header["metrics_size"]))
     shards = header.get("shards", header.get("processes", 1))  # before there were shards, their number was that
     if threads is None and shards == current().shards:  # threads decide the last bits
         torch.set_num_threads(header["threads"])
 
 
-def averaged_predictions(
+def predict_with_ema(
     learner: Learner, shadow: Mapping[str, Tensor], views: Views, batches: Batches, rows: Rows | None = None
 ) -> Predictions:
     """What the averaged parameters say about rows of a table; each process asks about its share, shard by shard."""
@@ -115,8 +119,8 @@ def averaged_predictions(
     size = batches.config.evaluation
     own = [
         predict_rows(lambda x: learner.predict(x, shadow), views, rows=chosen[shard], batch_size=size)
-        for shard in stretches(len(chosen))
+        for shard in shard_slices(len(chosen))
     ]
     parts = [[said.probs for said in own], [said.detected for said in own if said.detected is not None]]
     joined = [torch.from_numpy(np.concatenate(part)) for part in parts if part]
-    return Predictions(*(part.numpy() for part in put_together(joined, [len(chosen)] * len(joined))))
+    return Predictions(*(part.numpy() for part in all_gather_rows(joined, [len(chosen)] * len(joined))))

@@ -180,8 +180,7 @@ def make_split(
         labelled, pool, outside = np.concatenate([labelled, pool]), pool[:0], outside[:0]
     if config.ood_count is not None and config.ood_count > len(outside) and not config.reveal_pool_labels:
         raise UserError(
-            f"There are {len(outside)} out-of-distribution images, fewer than ood_count = {config.ood_count}; "
-            "lower it."
+            f"There are {len(outside)} out-of-distribution images, fewer than ood_count = {config.ood_count}; lower it."
         )
     pool = np.concatenate([pool, outside[: config.ood_count]])
     return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)

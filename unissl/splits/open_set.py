@@ -25,15 +25,15 @@ def load_data(data: DataConfig, split: SplitConfig) -> Dataset:
     """The data set, with the unknowns that the split asks for."""
     dataset = load(data)
     if split.ood_classes:
-        dataset = declare_unknown(dataset, split.ood_classes)
+        dataset = mark_ood_classes(dataset, split.ood_classes)
     if split.ood_data is not None:
         size = dataset.train.images.shape[1]
         chosen = DataConfig(name=split.ood_data, root=split.ood_root, image_size=size, test_limit=data.test_limit)
-        dataset = add_unknowns(dataset, load(chosen), split.ood_data_classes)
+        dataset = add_ood_images(dataset, load(chosen), split.ood_data_classes)
     return dataset
 
 
-def declare_unknown(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
+def mark_ood_classes(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
     """Take the named classes out of the classes; their images stay as images of none."""
     names = dataset.train.class_names
     for name in unknown:
@@ -51,7 +51,7 @@ def declare_unknown(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
     return replace(dataset, train=relabelled(dataset.train), test=test)
 
 
-def add_unknowns(dataset: Dataset, others: Dataset, classes: int | None = None) -> Dataset:
+def add_ood_images(dataset: Dataset, others: Dataset, classes: int | None = None) -> Dataset:
     """Append the images of another data set, of all or of its first ``classes`` classes, as images of none of the
     classes, in this one's size and channels."""
     train = _appended(dataset.train, _of_first(others.train, classes))

@@ -25,17 +25,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 from unissl.distributed.group import current
 from unissl.errors import UserError
-from unissl.run_folder import disk_errors, write_tensors
+from unissl.run_folder import explain_disk_errors, write_tensors
 from unissl.training.ema import Ema
 from unissl.training.learner import Learner
 from unissl.utils.bounded_io import parse_json
 
 FORMAT = "unissl-checkpoint-1"
 KEEP = 2
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 _NAME = re.compile(r"step-(\d+)\.safetensors")
 _MOMENTUM = re.compile(r"optimizer\.([0-9]{1,9})\..+")
 
@@ -68,7 +68,7 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "seconds": state.seconds,
     }
     meta["digest"] = _digest(meta, tensors)
-    with disk_errors(folder):
+    with explain_disk_errors(folder):
         folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.safetensors"
     write_tensors(path, tensors, {"unissl": json.dumps(meta)})
@@ -86,12 +86,12 @@ def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[st
     """Load the newest intact checkpoint and return its header, None where there is none. Damaged ones are said to be so
     and put aside as *.damaged, where they no longer count."""
     damaged = False
-    for path in reversed(from_first(lambda: list_checkpoints(folder))):
+    for path in reversed(broadcast_from_main(lambda: list_checkpoints(folder))):
         try:
             header = restore(path, state, config_hash)
         except Damaged:
             damaged = True
-            from_first(partial(_put_aside, path))
+            broadcast_from_main(partial(_put_aside, path))
             continue
         if damaged:
             _warn(f"training goes on from the checkpoint before, {path.name}")
@@ -103,7 +103,7 @@ def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[st
 
 def _put_aside(path: Path) -> None:
     aside = path.with_name(f"{path.name}.damaged")
-    with disk_errors(path):
+    with explain_disk_errors(path):
         path.rename(aside)
     _warn(f"{path} is not an intact checkpoint and was put aside as {aside.name}")
 
@@ -114,7 +114,7 @@ def _warn(message: str) -> None:
 
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
     """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
-    meta, tensors = from_first(lambda: _read(path))
+    meta, tensors = broadcast_from_main(lambda: _read(path))
     if meta.get("config") != config_hash:
         raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
     _refuse_others(path, state, meta, tensors)
@@ -147,7 +147,7 @@ def _refuse_others(path: Path, state: TrainState, meta: Mapping[str, Any], tenso
     wanted = _tensors(state)
     parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
     counts = [meta.get(name) for name in ("step", "metrics_size", "threads")]
-    fits = all(type(count) is int and 0 <= count < 2**53 for count in counts) and counts[2] in range(1, MOST_THREADS)
+    fits = all(type(count) is int and 0 <= count < 2**53 for count in counts) and counts[2] in range(1, MAX_THREADS)
     fits = fits and isinstance(meta.get("seconds"), int | float) and 0 <= meta["seconds"] < 2**53
     fits = fits and {name for name in wanted if not name.startswith("optimizer.")} <= set(tensors)
     for name, value in tensors.items():

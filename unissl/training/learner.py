@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from unissl.distributed.spread import spread
+from unissl.distributed.spread import data_parallel
 from unissl.methods.base import Method, Network
 from unissl.training.compile import FastNet
 from unissl.types import Batch, Losses, Prediction, Step
@@ -28,7 +28,7 @@ class Learner(nn.Module):
         if isinstance(batch, Tensor):
             return self.method.predict(cast(Network, self.net), batch)
         assert step is not None
-        return self.method.losses(cast(Network, spread(self.fast or self.net)), batch, step)
+        return self.method.losses(cast(Network, data_parallel(self.fast or self.net)), batch, step)
 
     def losses(self, batch: Batch, step: Step) -> Losses:
         return cast(Losses, self(batch, step))

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from unissl.batches import Batches, Joined, whole
+from unissl.batches import Batches, whole
 from unissl.types import Batch
 
 
@@ -33,7 +33,7 @@ class Prefetch:
     ) -> None:
         self.pool.shutdown(cancel_futures=True)
 
-    def at(self, step: int, joined: Joined = None) -> Batch:
+    def at(self, step: int, joined: Promoted = None) -> Batch:
         """The batch of ``step``. Where images have joined the labelled set nothing is made early, since what the
         next step will see is not known before this one is over."""
         made = None

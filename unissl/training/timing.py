@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from unissl.distributed.agreement import from_first
+from unissl.distributed.agreement import broadcast_from_main
 
 WARM_UP_STEPS = 3
 MIN_STEPS, MIN_SECONDS = 6, 3.0
-ENOUGH_ON_VECTORS = 600
+MAX_STEPS_ON_FEATURES = 600
 """Steps that the vectors of a frozen network are trained on at most, however long the budget; more of them made the
 classifier worse (docs/results.md)."""
 
@@ -21,7 +21,7 @@ def seconds_per_call(call: Callable[[int], object]) -> float:
     for number in range(10_000):
         start = time.perf_counter()
         call(number)
-        elapsed = from_first(lambda: time.perf_counter() - start)  # noqa: B023 - called at once
+        elapsed = broadcast_from_main(lambda: time.perf_counter() - start)  # noqa: B023 - called at once
         if number >= WARM_UP_STEPS:
             times.append(elapsed)
         if len(times) >= MIN_STEPS and sum(times) >= MIN_SECONDS:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from unissl.batches import Batches, whole
 from unissl.config import Settings
-from unissl.distributed.agreement import from_first, largest
-from unissl.distributed.gradients import average_gradients, take_over_state
-from unissl.distributed.rows import joined, own_shards, put_together
+from unissl.distributed.agreement import all_reduce_max, broadcast_from_main
+from unissl.distributed.gradients import average_gradients, broadcast_state
+from unissl.distributed.rows import all_gather_rows, cat, split_local
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
 from unissl.training import checkpoint, health
@@ -29,7 +29,7 @@ from unissl.training.progress import TrainingProgress
 from unissl.training.signals import Interrupted, listen
 from unissl.types import Losses, Prediction, Source, Step, StreamBatch
 
-Judge = Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
+EvalFn = Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
 """(learner, averaged parameters): metrics for the record, and predicted classes for the health check."""
 
 
@@ -83,16 +83,16 @@ class TrainerContext:
     ) -> Iterator[tuple[StreamBatch, Prediction]]:
         shadow = self.shadow if weights == "ema" else None
         for share in self.batches.scan_shares(source, view, self.step.iteration, self.learner.method.joined()):
-            said = [self.learner.predict(images, shadow) for images in own_shards(share.views[view], len(share))]
+            said = [self.learner.predict(images, shadow) for images in split_local(share.views[view], len(share))]
             yield whole({source: share})[source], together(said, len(share))
 
 
 def together(said: Sequence[Prediction], total: int) -> Prediction:
     """What all processes say about ``total`` images, from what this one says about those of each of its shards."""
-    parts = [joined([one.logits for one in said]), joined([one.features for one in said])]
+    parts = [cat([one.logits for one in said]), cat([one.features for one in said])]
     if scores := [one.outlier for one in said if one.outlier is not None]:
-        parts.append(joined(scores))
-    return Prediction(*put_together(parts, [total] * len(parts)))
+        parts.append(cat(scores))
+    return Prediction(*all_gather_rows(parts, [total] * len(parts)))
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Trainer:
     optim: OptimConfig
     folder: RunFolder
     config_hash: str
-    evaluate: Judge
+    evaluate: EvalFn
     title: str = "training"
     quiet: bool = False
     prefetch: bool = True
@@ -135,19 +135,21 @@ class Trainer:
                 step = step_at(self.state.step, total, self.config.evaluations)
                 context = TrainerContext(self.state.learner, self.state.ema.shadow, self.batches, step)
                 if step.iteration in ends or step.iteration == 0:
-                    take_over_state(self.state.learner.state_dict(), self.state.ema.shadow)
+                    broadcast_state(self.state.learner.state_dict(), self.state.ema.shadow)
                     self.state.learner.method.on_epoch_start(context)  # plug-in 1
                 losses = self.one_step(step)
                 self.state.learner.method.after_step(context)
                 self.log(step, losses)
                 if self.state.step in ends:
                     self.end_of_epoch(step)
-                asked_to_stop = largest(stop.signal or 0) or None  # read once: a signal may come between two looks
+                asked_to_stop = (
+                    all_reduce_max(stop.signal or 0) or None
+                )  # read once: a signal may come between two looks
                 if self.checkpoint_due(ends) or asked_to_stop is not None:
                     self.save()
                 if asked_to_stop is not None:
                     raise Interrupted(asked_to_stop, self.state.step)
-        if late := largest(stop.signal or 0):  # one that came after the last look
+        if late := all_reduce_max(stop.signal or 0):  # one that came after the last look
             raise Interrupted(late, self.state.step)
 
     def recall_record(self, total: int) -> None:
@@ -236,7 +238,7 @@ class Trainer:
             self.finite = self.finite & torch.isfinite(parameter.detach()).all()
         self.check_finite({})
         self.state.seconds = time.monotonic() - self.started
-        from_first(
+        broadcast_from_main(
             lambda: checkpoint.save(self.folder.checkpoints, self.state, self.config_hash, self.folder.metrics_size())
         )
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Longest text that is read at all; the split of ten million images has a third of it."""
 BLOCK = 1 << 20
-DEEPEST = 32
+MAX_DEPTH = 32
 """Levels of tables within tables that any file of ours could need, several times over."""
 
 
@@ -28,7 +28,7 @@ class Malformed(ValueError):
     """What is wrong with a text, in a few words."""
 
 
-def read_text(path: Path, most: int = MOST_BYTES) -> str:
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
     """The UTF-8 text of a file; :class:`Malformed` if it is none or longer than ``most`` bytes, ``OSError`` as ever."""
     with path.open("rb") as file:
         content = read_at_most(file, most + 1)
@@ -55,11 +55,11 @@ def parse_json(text: str | bytes) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
         raise Malformed(reason) from None
-    refuse_depth(value)
+    reject_deep_nesting(value)
     return value
 
 
-def refuse_halves(value: Any) -> None:
+def reject_surrogates(value: Any) -> None:
     """:class:`Malformed` for text with half of a character, which JSON can hold and no file can be written with."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -67,10 +67,10 @@ def refuse_halves(value: Any) -> None:
         raise Malformed("text that is not Unicode") from None
 
 
-def refuse_depth(value: Any) -> None:
+def reject_deep_nesting(value: Any) -> None:
     """:class:`Malformed` where lists and tables lie in each other deeper than any of ours do."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return

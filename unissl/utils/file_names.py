@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from unissl.data.images.issues import Remarks
+from unissl.data.images.issues import ImageIssues
 
 LONG_NAME = 100
 NO_UTF8 = "its name is not UTF-8; written with \\xNN for what cannot be read"
@@ -24,7 +24,7 @@ def printable(name: str) -> str:
     return name if name.isprintable() else repr(writable(name))
 
 
-def remarks_on_names(files: Iterable[str]) -> Remarks:
+def remarks_on_names(files: Iterable[str]) -> ImageIssues:
     """``files`` as the system gives them; listed as they can be written down."""
     found: dict[str, list[str]] = {NO_UTF8: [], UNPRINTABLE: [], LONG_NAMED: [], BEYOND_ASCII: []}
     for file in files:

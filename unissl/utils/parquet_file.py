@@ -9,11 +9,11 @@ from typing import Any
 
 from unissl.errors import UserError, shortened
 
-MOST_ROWS = 50_000_000
+MAX_ROWS = 50_000_000
 """Rows of a file; a column of one number over and over needs a few bytes for any of them."""
-MOST_GROUP_BYTES = 2 << 30
+MAX_GROUP_BYTES = 2 << 30
 """Unpacked bytes of a row group, by what the file says."""
-MOST_SCHEMA_BYTES = 64 << 20
+MAX_SCHEMA_BYTES = 64 << 20
 """A bound for texts and lists in the description of the file."""
 
 
@@ -35,7 +35,7 @@ def open_parquet(path: Path) -> Any:
 
     with intact(path):
         file = pq.ParquetFile(
-            path, thrift_string_size_limit=MOST_SCHEMA_BYTES, thrift_container_size_limit=MOST_SCHEMA_BYTES
+            path, thrift_string_size_limit=MAX_SCHEMA_BYTES, thrift_container_size_limit=MAX_SCHEMA_BYTES
         )
         facts = file.metadata
         names = file.schema_arrow.names
@@ -45,13 +45,11 @@ def open_parquet(path: Path) -> Any:
         rows = [facts.num_rows, *(group.num_rows for group in groups)]
     if len(set(names)) < len(names):
         raise UserError(f"{path} has two columns of one name; give each its own.")
-    if min(rows) < 0 or sum(rows[1:]) != facts.num_rows or facts.num_rows > MOST_ROWS:
+    if min(rows) < 0 or sum(rows[1:]) != facts.num_rows or facts.num_rows > MAX_ROWS:
+        raise UserError(f"{path} has a damaged count of its rows, or more than {MAX_ROWS:,}; get it anew or divide it.")
+    if any(not 0 <= size <= MAX_GROUP_BYTES for size in sizes):
         raise UserError(
-            f"{path} has a damaged count of its rows, or more than {MOST_ROWS:,}; get it anew or divide it."
-        )
-    if any(not 0 <= size <= MOST_GROUP_BYTES for size in sizes):
-        raise UserError(
-            f"{path} has row groups of more than {MOST_GROUP_BYTES >> 30} GB; write it again with smaller ones."
+            f"{path} has row groups of more than {MAX_GROUP_BYTES >> 30} GB; write it again with smaller ones."
         )
     return file
 

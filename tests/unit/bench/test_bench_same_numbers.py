@@ -17,7 +17,7 @@ from unissl.bench.worker import Finished
 from unissl.methods.registry import all_methods
 from unissl.nets import build
 from unissl.nets.kernels import winograd
-from unissl.run.setup import assemble
+from unissl.run.setup import build_training
 
 STEPS = 20
 CASE = StepCase(net="wrn-10-1", labelled=6, unlabelled=14, size=8, classes=4, pool=200)
@@ -63,7 +63,7 @@ def plain_terms(case: StepCase) -> list[dict[str, float]]:
     """The same from the plain way, on the views that our loop was given and from the same weights."""
     dataset, split = synthetic(case)
     config = config_of(case, dataset)
-    state, batches = assemble(config, dataset, split, CPU)
+    state, batches = build_training(config, dataset, split, CPU)
     model = PlainModel(case.net, case.classes)
     copy_weights(state.learner.net, model.net)
     method: Any = state.learner.method
@@ -147,5 +147,5 @@ def test_spans_cover_the_step_and_ready_data_are_the_same_batch() -> None:
     )
     assert all(value > 0 for facts in watch.facts for value in facts.values())
     dataset, split = synthetic(CASE)
-    ready = ReadyBatches.like(assemble(config_of(CASE, dataset), dataset, split, CPU)[1])
+    ready = ReadyBatches.like(build_training(config_of(CASE, dataset), dataset, split, CPU)[1])
     assert ready.at(0) is ready.at(7)

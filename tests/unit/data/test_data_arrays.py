@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 from unissl.config import check
 from unissl.data import DataConfig, from_arrays, known, load
-from unissl.data.images.channel_stats import channel_moments
+from unissl.data.images.channel_stats import channel_mean_std
 from unissl.errors import UserError
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (6, 5, 4, 3), dtype=np.uint8)
@@ -78,7 +78,7 @@ def test_wrong_arrays(images: Any, labels: Any, options: dict[str, Any], sentenc
 @settings(max_examples=30, deadline=None)
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 600), st.just(2), st.just(3), st.sampled_from([1, 3]))))
 def test_moments_are_those_of_numpy(images: Any) -> None:
-    mean, std = channel_moments(images)
+    mean, std = channel_mean_std(images)
     scaled = images.astype(np.float64) / 255
     assert mean == pytest.approx(scaled.mean(axis=(0, 1, 2)), abs=5.1e-5)
     expected = scaled.std(axis=(0, 1, 2))
@@ -89,9 +89,9 @@ def test_moments_are_those_of_numpy(images: Any) -> None:
 def test_moments_use_evenly_spaced_images_of_a_large_set() -> None:
     images = np.zeros((20_001, 1, 1, 1), dtype=np.uint8)
     images[-1] = 255  # the last one is looked at
-    assert channel_moments(images)[0] == (0.0001,)
+    assert channel_mean_std(images)[0] == (0.0001,)
     images[-1], images[1] = 0, 255  # this one is not
-    assert channel_moments(images) == ((0.0,), (1.0,))
+    assert channel_mean_std(images) == ((0.0,), (1.0,))
 
 
 def test_unknown_name_suggests() -> None:

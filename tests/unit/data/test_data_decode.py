@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data.images.decode import Picture, Unreadable, decode, decode_stream, image_size, read_images, scale_arrays
+from unissl.data.images.decode import (
+    DecodedImage,
+    Unreadable,
+    decode,
+    decode_stream,
+    image_size,
+    read_images,
+    scale_arrays,
+)
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
@@ -172,7 +180,7 @@ def test_stream_keeps_order_over_many_chunks() -> None:
     rows = [(row, encoded(Image.new("L", (2, 2), row % 256))) for row in range(700)]
     result = list(decode_stream(rows, 2, 1))
     assert [row for row, _ in result] == list(range(700))
-    assert all(isinstance(p, Picture) and (p.pixels == row % 256).all() for row, p in result)
+    assert all(isinstance(p, DecodedImage) and (p.pixels == row % 256).all() for row, p in result)
 
 
 def test_read_images_reports_what_it_left_out(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from unissl.data import DataConfig, load
 from unissl.data.images.decode import decode_stream
-from unissl.data.images.resize import Fit
+from unissl.data.images.resize import CenterCrop
 from unissl.data.store.decode_to_cache import decode_to_cache as store
 from unissl.data.store.decode_to_cache import resumable_rows as decoded
 from unissl.errors import UserError
@@ -58,7 +58,7 @@ class Counter:
         self.decoded, self.stop_after = 0, stop_after
         patch.setattr(store, "decode_stream", self)
 
-    def __call__(self, items: Any, size: int, channels: int, fit: Fit) -> Iterator[Any]:
+    def __call__(self, items: Any, size: int, channels: int, fit: CenterCrop) -> Iterator[Any]:
         for item in items:
             if self.decoded == self.stop_after:
                 raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from PIL import Image
 
 from unissl.data import DataConfig, load
 from unissl.data.images import decode
-from unissl.data.images.issues import NONE, TOLD, Oddity, joined, remarks_on_images
+from unissl.data.images.issues import MESSAGES, NONE, ImageIssue, describe_issues, merge_issues
 from unissl.utils.file_names import BEYOND_ASCII, LONG_NAMED, NO_UTF8, UNPRINTABLE, remarks_on_names
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (40, 50, 3), dtype=np.uint8)
@@ -88,41 +88,41 @@ ORDINARY = {
     "wide.png": encoded(PHOTO.resize((160, 40))),
 }
 ODD = {
-    "black.png": (encoded(Image.new("RGB", (40, 40))), Oddity.BLANK),
-    "white.jpg": (encoded(Image.new("L", (40, 40), 255), "JPEG"), Oddity.BLANK),
-    "pixel.png": (encoded(PHOTO.resize((1, 1))), Oddity.TINY | Oddity.BLANK),
-    "small.png": (encoded(PHOTO.resize((15, 40))), Oddity.TINY),
-    "thin.png": (encoded(PHOTO.resize((165, 41))), Oddity.LONG),
-    "moving.gif": (frames("GIF"), Oddity.FRAMES),
-    "moving.webp": (frames("WEBP"), Oddity.FRAMES),
-    "moving.png": (frames("PNG"), Oddity.FRAMES),
-    "pages.tiff": (frames("TIFF"), Oddity.FRAMES),
-    "clear.png": (encoded(with_alpha(0, 128)), Oddity.TRANSPARENT),
-    "nearly.png": (encoded(with_alpha(254)), Oddity.TRANSPARENT),
-    "clear grey.png": (encoded(with_alpha(0).convert("LA")), Oddity.TRANSPARENT),
-    "clear palette.png": (encoded(PHOTO.convert("P"), transparency=bytes(256)), Oddity.TRANSPARENT | Oddity.BLANK),
-    "print.jpg": (encoded(PHOTO.convert("CMYK"), "JPEG"), Oddity.PRINT),
-    "deep.png": (encoded(DEEP_GREY), Oddity.DEEP),
-    "deep.tif": (encoded(DEEP_GREY, "TIFF"), Oddity.DEEP),
-    "deep colour.png": (sixteen_bits_in_colour(), Oddity.DEEP),
-    "float.tif": (encoded(Image.fromarray(PIXELS[..., 0] / np.float32(255)), "TIFF"), Oddity.DEEP),
-    **{f"turned{by}.jpg": (turned(by), Oddity.TURNED) for by in range(2, 9)},
-    "turned.tif": (encoded(PHOTO, "TIFF", tiffinfo={0x0112: 6}), Oddity.TURNED),
-    "large.jpg": (encoded(PHOTO.resize((5001, 3200)), "JPEG"), Oddity.LARGE),
-    "a jpeg.png": (encoded(PHOTO, "JPEG"), Oddity.MISNAMED),
-    "no suffix": (encoded(PHOTO), Oddity.MISNAMED),
-    "from the web.jpg?w=4": (encoded(PHOTO, "JPEG"), Oddity.MISNAMED),
+    "black.png": (encoded(Image.new("RGB", (40, 40))), ImageIssue.BLANK),
+    "white.jpg": (encoded(Image.new("L", (40, 40), 255), "JPEG"), ImageIssue.BLANK),
+    "pixel.png": (encoded(PHOTO.resize((1, 1))), ImageIssue.TINY | ImageIssue.BLANK),
+    "small.png": (encoded(PHOTO.resize((15, 40))), ImageIssue.TINY),
+    "thin.png": (encoded(PHOTO.resize((165, 41))), ImageIssue.LONG),
+    "moving.gif": (frames("GIF"), ImageIssue.FRAMES),
+    "moving.webp": (frames("WEBP"), ImageIssue.FRAMES),
+    "moving.png": (frames("PNG"), ImageIssue.FRAMES),
+    "pages.tiff": (frames("TIFF"), ImageIssue.FRAMES),
+    "clear.png": (encoded(with_alpha(0, 128)), ImageIssue.TRANSPARENT),
+    "nearly.png": (encoded(with_alpha(254)), ImageIssue.TRANSPARENT),
+    "clear grey.png": (encoded(with_alpha(0).convert("LA")), ImageIssue.TRANSPARENT),
+    "clear palette.png": (encoded(PHOTO.convert("P"), transparency=bytes(256)), ImageIssue.TRANSPARENT | ImageIssue.BLANK),
+    "print.jpg": (encoded(PHOTO.convert("CMYK"), "JPEG"), ImageIssue.PRINT),
+    "deep.png": (encoded(DEEP_GREY), ImageIssue.DEEP),
+    "deep.tif": (encoded(DEEP_GREY, "TIFF"), ImageIssue.DEEP),
+    "deep colour.png": (sixteen_bits_in_colour(), ImageIssue.DEEP),
+    "float.tif": (encoded(Image.fromarray(PIXELS[..., 0] / np.float32(255)), "TIFF"), ImageIssue.DEEP),
+    **{f"turned{by}.jpg": (turned(by), ImageIssue.TURNED) for by in range(2, 9)},
+    "turned.tif": (encoded(PHOTO, "TIFF", tiffinfo={0x0112: 6}), ImageIssue.TURNED),
+    "large.jpg": (encoded(PHOTO.resize((5001, 3200)), "JPEG"), ImageIssue.LARGE),
+    "a jpeg.png": (encoded(PHOTO, "JPEG"), ImageIssue.MISNAMED),
+    "no suffix": (encoded(PHOTO), ImageIssue.MISNAMED),
+    "from the web.jpg?w=4": (encoded(PHOTO, "JPEG"), ImageIssue.MISNAMED),
     "all at once.png": (
         encoded(Image.new("CMYK", (1, 9)), "TIFF"),
-        Oddity.BLANK | Oddity.TINY | Oddity.LONG | Oddity.PRINT | Oddity.MISNAMED,
+        ImageIssue.BLANK | ImageIssue.TINY | ImageIssue.LONG | ImageIssue.PRINT | ImageIssue.MISNAMED,
     ),
 }  # fmt: skip
 
 
-def oddities(path: Path, content: bytes, size: int = 32) -> Oddity:
+def oddities(path: Path, content: bytes, size: int = 32) -> ImageIssue:
     path.write_bytes(content)
-    by_path, by_content = (decode.read_picture(source, size, 3) for source in (str(path), content))
-    assert by_content.oddities == by_path.oddities & ~Oddity.MISNAMED  # which has no name
+    by_path, by_content = (decode.read_image(source, size, 3) for source in (str(path), content))
+    assert by_content.oddities == by_path.oddities & ~ImageIssue.MISNAMED  # which has no name
     assert np.array_equal(by_path.pixels, by_content.pixels)
     return by_path.oddities
 
@@ -139,29 +139,31 @@ def test_an_odd_image_is_known_as_what_it_is(tmp_path: Path, name: str) -> None:
 
 
 def test_every_kind_was_tried_and_can_be_told() -> None:
-    assert set(TOLD) == set(Oddity) and len(set(TOLD.values())) == len(Oddity) <= 14  # bits of a mark beside the kind
-    assert {kind for _, found in ODD.values() for kind in Oddity if kind in found} == set(Oddity)
+    assert (
+        set(MESSAGES) == set(ImageIssue) and len(set(MESSAGES.values())) == len(ImageIssue) <= 14
+    )  # bits of a mark beside the kind
+    assert {kind for _, found in ODD.values() for kind in ImageIssue if kind in found} == set(ImageIssue)
 
 
 def test_an_image_that_is_not_blown_up_is_not_tiny(tmp_path: Path) -> None:
     content = encoded(PHOTO.resize((8, 8)))
     assert oddities(tmp_path / "digit.png", content, size=8) == NONE
-    assert oddities(tmp_path / "digit.png", content, size=9) == Oddity.TINY
+    assert oddities(tmp_path / "digit.png", content, size=9) == ImageIssue.TINY
 
 
 def test_a_broken_second_frame_costs_nothing_but_a_remark(tmp_path: Path) -> None:
     content = frames("GIF")
     cut = content[: content.rindex(b"\x2c") + 4]  # within the head of the second frame
-    whole = decode.read_picture(encoded(PHOTO, "GIF"), 32, 3).pixels
-    found = decode.read_picture(cut, 32, 3)
-    assert np.array_equal(found.pixels, whole) and found.oddities == Oddity.FRAMES
+    whole = decode.read_image(encoded(PHOTO, "GIF"), 32, 3).pixels
+    found = decode.read_image(cut, 32, 3)
+    assert np.array_equal(found.pixels, whole) and found.oddities == ImageIssue.FRAMES
 
 
 def test_images_are_told_of_by_kind() -> None:
-    marks = np.array([0, Oddity.TURNED, Oddity.TINY | Oddity.TURNED, 0], dtype=np.uint16)
-    told = remarks_on_images(marks, "abcd".__getitem__)
-    assert list(told.items()) == [(TOLD[Oddity.TINY], ("c",)), (TOLD[Oddity.TURNED], ("b", "c"))]
-    assert remarks_on_images(np.zeros(3, np.uint16), str) == {}
+    marks = np.array([0, ImageIssue.TURNED, ImageIssue.TINY | ImageIssue.TURNED, 0], dtype=np.uint16)
+    told = describe_issues(marks, "abcd".__getitem__)
+    assert list(told.items()) == [(MESSAGES[ImageIssue.TINY], ("c",)), (MESSAGES[ImageIssue.TURNED], ("b", "c"))]
+    assert describe_issues(np.zeros(3, np.uint16), str) == {}
 
 
 def test_names_are_told_of_by_kind() -> None:
@@ -176,7 +178,7 @@ def test_names_are_told_of_by_kind() -> None:
 
 
 def test_remarks_of_two_tables_are_joined_in_order() -> None:
-    assert joined([{"x": ("a",)}, {"y": ("b",), "x": ("c", "d")}]) == {"x": ("a", "c", "d"), "y": ("b",)}
+    assert merge_issues([{"x": ("a",)}, {"y": ("b",), "x": ("c", "d")}]) == {"x": ("a", "c", "d"), "y": ("b",)}
 
 
 @pytest.fixture
@@ -194,8 +196,8 @@ def test_a_folder_tells_of_its_images_also_from_the_cache(photos: Path, monkeypa
     (photos / "unlabeled" / "a.png").write_text("unreadable, so that rows and files do not go together")
     (photos / "unlabeled" / "b é.jpg").write_bytes(turned(6))
     expected = {
-        TOLD[Oddity.FRAMES]: ("cat/moving.gif",),
-        TOLD[Oddity.TURNED]: ("unlabeled/b é.jpg",),
+        MESSAGES[ImageIssue.FRAMES]: ("cat/moving.gif",),
+        MESSAGES[ImageIssue.TURNED]: ("unlabeled/b é.jpg",),
         BEYOND_ASCII: ("unlabeled/b é.jpg",),
     }
     config = DataConfig(name="folder", root=str(photos), image_size=16)
@@ -209,5 +211,5 @@ def test_held_out_images_are_told_of_once(photos: Path) -> None:
         (photos / "cat" / f"{number}.jpg").write_bytes(turned(6))
     data = load(DataConfig(name="folder", root=str(photos), image_size=16, test_holdout=4))
     assert data.test is not None
-    told = joined([data.train.remarks, data.test.remarks])
-    assert sorted(told[TOLD[Oddity.TURNED]]) == [f"cat/{number}.jpg" for number in range(3)]
+    told = merge_issues([data.train.remarks, data.test.remarks])
+    assert sorted(told[MESSAGES[ImageIssue.TURNED]]) == [f"cat/{number}.jpg" for number in range(3)]

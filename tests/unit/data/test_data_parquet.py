@@ -16,7 +16,7 @@ from PIL import Image
 
 from unissl.data import DataConfig, Dataset, load
 from unissl.data.images.decode import decode
-from unissl.data.images.issues import TOLD, Oddity, joined
+from unissl.data.images.issues import MESSAGES, ImageIssue, merge_issues
 from unissl.data.sources.parquet import _Columns
 from unissl.data.store.decode_to_cache import decode_to_cache as store
 from unissl.errors import UserError
@@ -156,9 +156,9 @@ def test_odd_images_are_told_of_by_their_row(holdout: int | None, tmp_path: Path
     images[0], images[4], images[7] = b"no image", encoded(noise[4, :3, :3]), encoded(noise[7, :3, :3])
     path = write(tmp_path / "a.parquet", images, [None, 0, 1, 0, 1, 0, 1, None, 0])
     dataset = parquet(path, size=16, holdout=holdout)
-    told = joined([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    told = merge_issues([table.remarks for table in (dataset.train, dataset.test) if table is not None])
     assert {text: sorted(rows) for text, rows in told.items()} == {
-        TOLD[Oddity.TINY]: [f"{path} row 4", f"{path} row 7"]
+        MESSAGES[ImageIssue.TINY]: [f"{path} row 4", f"{path} row 7"]
     }
 
 

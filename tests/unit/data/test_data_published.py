@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unissl.data.sources.checksums import FILES, Published, refuse_altered
+from unissl.data.sources.checksums import FILES, Published, verify_checksum
 from unissl.errors import UserError
 
 
@@ -19,14 +19,14 @@ def test_a_file_of_the_published_length_must_be_the_published_one(
     path = tmp_path / "test_y.bin"
     for fine in (published, published[:-1], published + b"!"):  # shorter and longer ones are for the readers to judge
         path.write_bytes(fine)
-        refuse_altered(path)
+        verify_checksum(path)
     path.write_bytes(published.replace(b"what", b"that"))
     with pytest.raises(
         UserError, match=rf"{path} is damaged: its MD5 is \w+, and that of the published .* get it anew"
     ):
-        refuse_altered(path)
+        verify_checksum(path)
     path.rename(tmp_path / "other.bin")
-    refuse_altered(tmp_path / "other.bin")
+    verify_checksum(tmp_path / "other.bin")
 
 
 def test_lengths_are_those_of_the_layout() -> None:

@@ -15,12 +15,12 @@ from unissl.augment import normalise
 from unissl.data import DataConfig
 from unissl.data.folder.load import load_folder
 from unissl.data.images.decode import decode
-from unissl.data.images.resize import COVER, Fit, Fits, Whole
+from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, Resize
 from unissl.errors import UserError
-from unissl.features.extract import BATCH, backbone
+from unissl.features.extract import BATCH, load_backbone
 from unissl.features.extract import multi_crop as module
-from unissl.features.multi_crop import ZOOM, pictures
-from unissl.nets.bf16 import cpu_computes_in_half
+from unissl.features.multi_crop import ZOOM, multi_crop_features
+from unissl.nets.bf16 import cpu_supports_bf16
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.types import ImageTable
 
@@ -54,44 +54,44 @@ def vector(pixels: np.ndarray) -> np.ndarray:
     """Of one image, alone."""
     with torch.no_grad():
         shown = normalise(torch.from_numpy(np.array(pixels))[None], (MEAN,) * 3, (STD,) * 3)
-        return backbone(LITE0, 3)(shown).feat[0].numpy()
+        return load_backbone(LITE0, 3)(shown).feat[0].numpy()
 
 
 @needs_weights
 def test_every_picture_against_one_image_at_a_time(table: ImageTable, root: Path, in_float32: None) -> None:
     """Over the end of a batch and behind a file that was left out."""
-    fits: tuple[Fits, ...] = (Fit(middle=ZOOM), Whole())
+    fits: tuple[Resize, ...] = (CenterCrop(middle=ZOOM), Letterbox())
     assert table.files is not None
     for row in (0, 20, BATCH + 2):
         file = str(root / table.files[row])
-        np.testing.assert_array_equal(table.images[row], decode(file, SIZE, 3, COVER))
-        for fit, vectors in zip(fits, pictures(table, LITE0, CPU), strict=True):
+        np.testing.assert_array_equal(table.images[row], decode(file, SIZE, 3, CENTER_CROP))
+        for fit, vectors in zip(fits, multi_crop_features(table, LITE0, CPU), strict=True):
             assert vectors.shape == (BATCH + 3, 1280)
             np.testing.assert_allclose(vectors[row], vector(decode(file, SIZE, 3, fit)), rtol=1e-3, atol=1e-4)
 
 
 @needs_weights
-@pytest.mark.skipif(not cpu_computes_in_half(), reason="needs a CPU that computes in bfloat16")
+@pytest.mark.skipif(not cpu_supports_bf16(), reason="needs a CPU that computes in bfloat16")
 def test_half_precision_is_near(table: ImageTable, request: pytest.FixtureRequest) -> None:
-    half = pictures(table, LITE0, CPU)
+    half = multi_crop_features(table, LITE0, CPU)
     request.getfixturevalue("in_float32")
-    for quick, slow in zip(half, pictures(table, LITE0, CPU), strict=True):
+    for quick, slow in zip(half, multi_crop_features(table, LITE0, CPU), strict=True):
         assert 0 < np.linalg.norm(quick - slow) / np.linalg.norm(slow) < 0.1
 
 
 def test_without_files_there_are_none(table: ImageTable) -> None:
-    assert pictures(replace(table, originals=None), LITE0, CPU) == ()
+    assert multi_crop_features(replace(table, originals=None), LITE0, CPU) == ()
 
 
 @needs_weights
 def test_a_second_call_asks_neither_files_nor_backbone(table: ImageTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = pictures(table, LITE0, CPU)
+    first = multi_crop_features(table, LITE0, CPU)
 
     def forbidden(*given: object, **named: object) -> None:
         raise AssertionError("asked again")
 
     monkeypatch.setattr(module, "backbone", forbidden)
-    again = pictures(replace(table, originals=forbidden), LITE0, CPU)  # type: ignore[arg-type]
+    again = multi_crop_features(replace(table, originals=forbidden), LITE0, CPU)  # type: ignore[arg-type]
     assert all(np.array_equal(one, two) for one, two in zip(first, again, strict=True))
 
 
@@ -99,14 +99,14 @@ def test_a_second_call_asks_neither_files_nor_backbone(table: ImageTable, monkey
 def test_a_file_that_is_gone_is_named(table: ImageTable, root: Path) -> None:
     (root / "unlabelled" / "11.png").unlink()
     with pytest.raises(UserError, match=r"unlabelled/11\.png could be read before .*does not exist.*put it back"):
-        pictures(table, LITE0, CPU)
+        multi_crop_features(table, LITE0, CPU)
 
 
 @needs_weights
 def test_a_file_that_has_changed_is_named(table: ImageTable, root: Path) -> None:
     Image.new("RGB", (90, 60), (200, 10, 10)).save(root / "unlabelled" / "11.png")
     with pytest.raises(UserError, match=r"unlabelled/11\.png has changed since it was first read"):
-        pictures(table, LITE0, CPU)
+        multi_crop_features(table, LITE0, CPU)
 
 
 @needs_weights
@@ -114,4 +114,4 @@ def test_rows_without_a_file_are_counted(table: ImageTable) -> None:
     assert table.originals is not None
     files = list(table.originals())[:5]
     with pytest.raises(UserError, match=r"Of 67 images only 5 are still there"):
-        pictures(replace(table, originals=lambda: iter(files)), LITE0, CPU)
+        multi_crop_features(replace(table, originals=lambda: iter(files)), LITE0, CPU)

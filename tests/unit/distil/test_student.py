@@ -9,9 +9,16 @@ import pytest
 import torch
 
 from unissl.distil import DistilConfig, Student, train_student
-from unissl.distil.student import rate, steps_of, taken
-from unissl.features.extract import BehindFront, Front, Scaling, backbone, first_stages, last_stages
-from unissl.nets.linear_net import LinearNet
+from unissl.distil.student import distil_steps, lr_factor, select_maps
+from unissl.features.extract import (
+    FeatureScaler,
+    FrozenBackbone,
+    WithBackbone,
+    frozen_stages,
+    load_backbone,
+    trainable_stages_of,
+)
+from unissl.nets.linear_net import LinearHead
 
 LITE0 = "efficientnet-lite0"
 CPU = torch.device("cpu")
@@ -20,10 +27,10 @@ CONFIG = DistilConfig(epochs=2.0, batch=8, lr=1e-3)
 
 
 @pytest.fixture
-def front() -> Front:
+def front() -> FrozenBackbone:
     torch.manual_seed(0)
-    net = backbone(LITE0, 3, pretrained=False)
-    return Front(net, Scaling(torch.zeros(1280), torch.ones(1280)))
+    net = load_backbone(LITE0, 3, pretrained=False)
+    return FrozenBackbone(net, FeatureScaler(torch.zeros(1280), torch.ones(1280)))
 
 
 @pytest.fixture
@@ -33,10 +40,10 @@ def images() -> torch.Tensor:
     return noise + 3 * torch.eye(3)[torch.arange(IMAGES) % 3][:, :, None, None]
 
 
-def maps_of(front: Front, images: torch.Tensor) -> np.ndarray:
+def maps_of(front: FrozenBackbone, images: torch.Tensor) -> np.ndarray:
     """Two equal views of each image."""
     with torch.no_grad():
-        made = first_stages(front.net)(images).permute(0, 2, 3, 1).half().numpy()
+        made = frozen_stages(front.net)(images).permute(0, 2, 3, 1).half().numpy()
     return np.repeat(made[:, None], 2, axis=1)
 
 
@@ -44,14 +51,14 @@ def soft_labels() -> torch.Tensor:
     return torch.eye(CLASSES)[torch.arange(IMAGES) % CLASSES] * 0.94 + 0.02
 
 
-def trained(front: Front, images: torch.Tensor, config: DistilConfig = CONFIG, seed: int = 0) -> Student:
+def trained(front: FrozenBackbone, images: torch.Tensor, config: DistilConfig = CONFIG, seed: int = 0) -> Student:
     with torch.no_grad():
         vectors = front(images)
     rows = np.arange(IMAGES)
     return train_student(config, front, maps_of(front, images), vectors, rows, 6, soft_labels(), seed)
 
 
-def test_only_the_last_stages_of_a_copy_move(front: Front, images: torch.Tensor) -> None:
+def test_only_the_last_stages_of_a_copy_move(front: FrozenBackbone, images: torch.Tensor) -> None:
     before = {name: value.clone() for name, value in front.state_dict().items()}
     student = trained(front, images)
     assert all(torch.equal(before[name], value) for name, value in front.state_dict().items())
@@ -62,7 +69,7 @@ def test_only_the_last_stages_of_a_copy_move(front: Front, images: torch.Tensor)
         assert torch.equal(before[name], value) != (last and not of_single_channels), name
 
 
-def test_it_learns_what_it_is_told(front: Front, images: torch.Tensor) -> None:
+def test_it_learns_what_it_is_told(front: FrozenBackbone, images: torch.Tensor) -> None:
     """After training the loss is below that of the linear classifier it began with; after one tiny step it is not."""
 
     def loss(student: Student) -> float:
@@ -73,17 +80,19 @@ def test_it_learns_what_it_is_told(front: Front, images: torch.Tensor) -> None:
     assert loss(trained(front, images, DistilConfig(epochs=10.0, batch=8, lr=1e-3))) < 0.8 * start
 
 
-def test_answers_from_maps_are_those_of_the_whole_network(front: Front, images: torch.Tensor) -> None:
+def test_answers_from_maps_are_those_of_the_whole_network(front: FrozenBackbone, images: torch.Tensor) -> None:
     """But for maps being kept in half precision."""
     student = trained(front, images)
     with torch.no_grad():
-        whole = BehindFront(student.front, student.head)(images).logits  # type: ignore[attr-defined]
+        whole = WithBackbone(student.front, student.head)(images).logits  # type: ignore[attr-defined]
     rows = np.array([3, 0, 25])
     from_maps = student.answer(maps_of(front, images), rows, CPU)
     torch.testing.assert_close(from_maps, whole[rows], atol=2e-2, rtol=2e-2)
 
 
-def test_equal_seeds_give_equal_bits_and_torchs_generator_is_left_alone(front: Front, images: torch.Tensor) -> None:
+def test_equal_seeds_give_equal_bits_and_torchs_generator_is_left_alone(
+    front: FrozenBackbone, images: torch.Tensor
+) -> None:
     state = torch.get_rng_state()
     one, two, other = (trained(front, images, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), state)
@@ -94,7 +103,7 @@ def test_equal_seeds_give_equal_bits_and_torchs_generator_is_left_alone(front: F
 
 
 @pytest.mark.parametrize("view", [0, 1])
-def test_all_views_of_a_row_are_drawn(view: int, front: Front, images: torch.Tensor) -> None:
+def test_all_views_of_a_row_are_drawn(view: int, front: FrozenBackbone, images: torch.Tensor) -> None:
     """A view of nothing but NaN is found out."""
     maps = maps_of(front, images)
     maps[:, view] = np.nan
@@ -104,23 +113,26 @@ def test_all_views_of_a_row_are_drawn(view: int, front: Front, images: torch.Ten
     assert student.head.head.weight.isnan().any()
 
 
-def test_maps_come_as_the_stages_take_them(front: Front, images: torch.Tensor) -> None:
-    entering = taken(maps_of(front, images), np.array([4, 2]), np.array([0, 1]), CPU)
+def test_maps_come_as_the_stages_take_them(front: FrozenBackbone, images: torch.Tensor) -> None:
+    entering = select_maps(maps_of(front, images), np.array([4, 2]), np.array([0, 1]), CPU)
     with torch.no_grad():
-        torch.testing.assert_close(entering, first_stages(front.net)(images[[4, 2]]), atol=1e-2, rtol=1e-2)
+        torch.testing.assert_close(entering, frozen_stages(front.net)(images[[4, 2]]), atol=1e-2, rtol=1e-2)
         torch.testing.assert_close(
-            last_stages(front.net)(first_stages(front.net)(images[:2])).mean((2, 3)), front.net(images[:2]).feat
+            trainable_stages_of(front.net)(frozen_stages(front.net)(images[:2])).mean((2, 3)),
+            front.net(images[:2]).feat,
         )
 
 
 def test_steps_and_rate() -> None:
-    assert steps_of(DistilConfig(epochs=2.0, batch=64), 6273) == 196 and steps_of(DistilConfig(epochs=0.1), 5) == 1
-    assert rate(0, 100) == pytest.approx(1 / 20) and rate(50, 100) == pytest.approx(0.5)
-    assert rate(25, 100) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4))) and rate(99, 100) < 0.001
+    assert (
+        distil_steps(DistilConfig(epochs=2.0, batch=64), 6273) == 196 and distil_steps(DistilConfig(epochs=0.1), 5) == 1
+    )
+    assert lr_factor(0, 100) == pytest.approx(1 / 20) and lr_factor(50, 100) == pytest.approx(0.5)
+    assert lr_factor(25, 100) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4))) and lr_factor(99, 100) < 0.001
 
 
 def test_linear_net_gives_its_vector_as_feature() -> None:
-    net = LinearNet(5, 2)
+    net = LinearHead(5, 2)
     x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
     out = net(x)
     assert torch.equal(out.feat, x) and torch.allclose(out.logits, x @ net.head.weight.T + net.head.bias)

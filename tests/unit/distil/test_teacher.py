@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from unissl.distil.teacher import LEARNT_SHARE, power, regressed, soft_labels, together
-from unissl.features.extract import LENGTH
+from unissl.distil.teacher import LEARNT_SHARE, concat_features, logistic_regression, sharpen, soft_labels
+from unissl.features.extract import FEATURE_NORM
 
 
 def two_groups() -> tuple[torch.Tensor, np.ndarray]:
@@ -21,7 +21,7 @@ def two_groups() -> tuple[torch.Tensor, np.ndarray]:
 
 def test_neighbours_correct_what_regression_alone_gets_wrong() -> None:
     x, truth = two_groups()
-    alone = regressed(together([x], x), truth[:2], 2).argmax(1)
+    alone = logistic_regression(concat_features([x], x), truth[:2], 2).argmax(1)
     soft = soft_labels([x], x, truth[:2], 2, neighbours=10).argmax(1).numpy()
     assert (alone != truth).sum() >= 3 and (soft == truth).all()
 
@@ -36,12 +36,12 @@ def test_given_labels_stay_and_rows_are_probabilities() -> None:
 def test_vectors_side_by_side_have_their_shares_whatever_their_lengths() -> None:
     rng = torch.Generator().manual_seed(0)
     vectors, learnt = torch.randn(6, 9, generator=rng) * 7, torch.randn(6, 4, generator=rng) * 0.01
-    joint = together([vectors, 3 * vectors], learnt)
-    assert torch.allclose(joint.norm(dim=1), torch.full((6,), LENGTH))
-    assert torch.allclose(joint[:, 18:].square().sum(1), torch.full((6,), LENGTH**2 * LEARNT_SHARE))
+    joint = concat_features([vectors, 3 * vectors], learnt)
+    assert torch.allclose(joint.norm(dim=1), torch.full((6,), FEATURE_NORM))
+    assert torch.allclose(joint[:, 18:].square().sum(1), torch.full((6,), FEATURE_NORM**2 * LEARNT_SHARE))
     assert torch.allclose(joint[:, :9], joint[:, 9:18])
-    alone = together([vectors, learnt])
-    assert torch.allclose(alone[:, 9:].square().sum(1), torch.full((6,), LENGTH**2 / 2))
+    alone = concat_features([vectors, learnt])
+    assert torch.allclose(alone[:, 9:].square().sum(1), torch.full((6,), FEATURE_NORM**2 / 2))
 
 
 def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +54,9 @@ def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pyt
 
     def spied(given: torch.Tensor, labels: np.ndarray, num_classes: int) -> np.ndarray:
         asked.append(given.shape[1])
-        return regressed(given, labels, num_classes)
+        return logistic_regression(given, labels, num_classes)
 
-    monkeypatch.setattr("unissl.distil.teacher.regressed", spied)
+    monkeypatch.setattr("unissl.distil.teacher.logistic_regression", spied)
     for labels in (clear, random, clear[:4], clear[:2]):
         soft_labels([x, x], torch.randn(24, 3, generator=rng), labels, 2, neighbours=2)
     assert asked == [4, 7, 7, 7]
@@ -66,10 +66,10 @@ def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:
     x, _ = two_groups()
     labels = np.array([0, 2, 0, 2])
     expected = LogisticRegression(max_iter=300).fit(x[:4].numpy(), labels).predict_proba(x.numpy())
-    got = regressed(x, labels, 4)
+    got = logistic_regression(x, labels, 4)
     np.testing.assert_allclose(got[:, [0, 2]], expected)
     assert not got[:, [1, 3]].any()
 
 
 def test_power_of_probabilities() -> None:
-    np.testing.assert_allclose(power(np.array([[0.6, 0.4]]), 2.0), [[0.36 / 0.52, 0.16 / 0.52]])
+    np.testing.assert_allclose(sharpen(np.array([[0.6, 0.4]]), 2.0), [[0.36 / 0.52, 0.16 / 0.52]])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from process_group import on_processes
 
-from unissl.distributed.agreement import from_first, largest, one_per_machine_first
+from unissl.distributed.agreement import all_reduce_max, broadcast_from_main, local_main_process_first
 from unissl.distributed.group import ALONE, ProcessLost, current, launched, processes
 from unissl.errors import UserError
 
@@ -16,15 +16,15 @@ from unissl.errors import UserError
 def agreed(folder: Path) -> tuple[object, ...]:
     rank = current().rank
     with pytest.raises(UserError, match="of process 0"):
-        from_first(lambda: refuse(rank))
+        broadcast_from_main(lambda: refuse(rank))
 
     def make() -> list[str]:
         before = sorted(path.name for path in folder.iterdir())
         (folder / str(rank)).touch()
         return before
 
-    seen = one_per_machine_first(make)
-    return from_first(lambda: rank), largest(rank), seen
+    seen = local_main_process_first(make)
+    return broadcast_from_main(lambda: rank), all_reduce_max(rank), seen
 
 
 def refuse(rank: int) -> None:
@@ -38,10 +38,10 @@ def test_the_first_process_decides_and_builds_before_the_others(tmp_path: Path) 
 
 
 def test_alone_nothing_is_asked_of_anybody() -> None:
-    assert current() == ALONE and from_first(lambda: 3) == 3 and largest(4) == 4
+    assert current() == ALONE and broadcast_from_main(lambda: 3) == 3 and all_reduce_max(4) == 4
     with pytest.raises(UserError, match="of process 0"):
-        from_first(lambda: refuse(0))
-    assert one_per_machine_first(lambda: 5) == 5
+        broadcast_from_main(lambda: refuse(0))
+    assert local_main_process_first(lambda: 5) == 5
 
 
 def test_only_several_processes_with_a_meeting_point_form_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def outlive() -> str:
     if current().rank == 1:
         os._exit(0)
     with pytest.raises(ProcessLost) as error:
-        largest(0)
+        all_reduce_max(0)
     return str(error.value)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unissl.distributed.batch_norm import GlobalBatchNorm, over_rows, with_global_batch_norm
 from unissl.distributed.gradients import average_gradients
 from unissl.distributed.group import current, fixed_shards
-from unissl.distributed.rows import mine, stretches
+from unissl.distributed.rows import local_slice, shard_slices
 from unissl.distributed.shards import by_shard, pieces_of
 from unissl.distributed.spread import put_rows_together
 from unissl.errors import UserError
@@ -49,9 +49,9 @@ def outcome_of_steps(case: str) -> dict[str, Tensor]:
         x.requires_grad_()
         with over_rows(len(x)):
             if current().fixed_shards:
-                y = by_shard(net, [x[rows] for rows in stretches(len(x))])
+                y = by_shard(net, [x[rows] for rows in shard_slices(len(x))])
             else:
-                y = net(x[mine(len(x))])
+                y = net(x[local_slice(len(x))])
             (y,) = put_rows_together(len(x), *pieces_of(y))
         net.zero_grad()
         (y.tanh() * torch.arange(y.numel()).view(y.shape)).sum().backward()

@@ -17,7 +17,7 @@ def test_each_row_has_one_owner_or_everybody(monkeypatch: pytest.MonkeyPatch, si
     owned = []
     for rank in range(size):
         monkeypatch.setattr(rows, "current", lambda rank=rank: World(rank, size))
-        own = rows.mine(total)
+        own = rows.local_slice(total)
         assert own.stop - own.start == rows.sizes(total)[rank]
         owned.append(list(range(total))[own])
     if total < size or size == 1:
@@ -35,9 +35,9 @@ def test_fixed_shards_are_the_same_on_any_number_of_processes(
     found = []
     for rank in range(size):
         monkeypatch.setattr(rows, "current", lambda rank=rank: World(rank, size, fixed_shards=4))
-        own = rows.stretches(total)
-        assert rows.mine(total) == slice(own[0].start, own[-1].stop)
-        pieces = rows.own_shards(torch.arange(total)[rows.mine(total)], total)
+        own = rows.shard_slices(total)
+        assert rows.local_slice(total) == slice(own[0].start, own[-1].stop)
+        pieces = rows.split_local(torch.arange(total)[rows.local_slice(total)], total)
         assert [piece.tolist() for piece in pieces] == [list(range(total))[shard] for shard in own]
         found.append([len(piece) for piece in pieces])
     if total < 4:  # though there are processes enough
@@ -59,11 +59,11 @@ def test_shards_that_cannot_be_shared_out_are_refused(monkeypatch: pytest.Monkey
 def exchanged() -> list[torch.Tensor]:
     maps = torch.arange(7 * 2 * 3 * 2.0).view(7, 2, 3, 2)
     whole = [maps, maps.to(memory_format=torch.channels_last) + 1, torch.ones(1, 4), torch.arange(6.0).view(3, 2)]
-    parts = [value[rows.mine(len(value))] for value in whole]
-    found = rows.put_together(parts, [len(value) for value in whole])
+    parts = [value[rows.local_slice(len(value))] for value in whole]
+    found = rows.all_gather_rows(parts, [len(value) for value in whole])
     assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(found, whole, strict=True))
     few = torch.zeros(1, 3)
-    assert rows.put_together([few], [1])[0] is few
+    assert rows.all_gather_rows([few], [1])[0] is few
     return found
 
 

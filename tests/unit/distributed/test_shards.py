@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unissl.distributed.shards import Shards, by_shard, refuse_if_inseparable
 from unissl.errors import UserError
 from unissl.nets import build
-from unissl.nets.external import ForeignNet, load
+from unissl.nets.external import ExternalNet, load
 
 
 class Scale(nn.Module):
@@ -126,7 +126,7 @@ def test_a_network_that_draws_is_refused() -> None:
 
 def test_of_networks_from_elsewhere_those_with_a_class_token_are_refused(tmp_path: Path) -> None:
     nets = [
-        ForeignNet(load(f"transformers:{save(tmp_path / save.__name__)}"), 3, 3) for save in (save_convnext, save_vit)
+        ExternalNet(load(f"transformers:{save(tmp_path / save.__name__)}"), 3, 3) for save in (save_convnext, save_vit)
     ]
     refuse_if_inseparable(nets[0], (3, 32, 32))
     with pytest.raises(UserError, match="class token"):

@@ -9,9 +9,9 @@ from process_group import on_processes
 from torch import Tensor
 
 from unissl.distributed.batch_norm import with_global_batch_norm
-from unissl.distributed.gradients import average_gradients, take_over_state
+from unissl.distributed.gradients import average_gradients, broadcast_state
 from unissl.distributed.group import current, fixed_shards
-from unissl.distributed.spread import SpreadNet, spread
+from unissl.distributed.spread import DataParallelNet, data_parallel
 from unissl.nets import build
 
 
@@ -27,8 +27,8 @@ def outcome_of_step(dtype: torch.dtype) -> dict[str, Tensor]:
     net.wanted_taps = ("stage2", "map")
     with_global_batch_norm(net)
     x = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=dtype)
-    called = spread(net)
-    assert isinstance(called, SpreadNet) == (current().shards > 1)
+    called = data_parallel(net)
+    assert isinstance(called, DataParallelNet) == (current().shards > 1)
     first, second, single = called(x), called(x[:4] * 2), called(x[:1])
     with torch.no_grad():
         called(x + 1)
@@ -74,7 +74,7 @@ def test_with_fixed_shards_no_bit_depends_on_the_number_of_processes() -> None:
 
 def differing() -> dict[str, Tensor]:
     state = {"a": torch.full((2, 3), float(current().rank)), "count": torch.tensor(current().rank)}
-    take_over_state(state)
+    broadcast_state(state)
     return state
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unissl.nets.heads import FeatureNet
+from unissl.nets.heads import MLPHead
 
 
 def test_forward_layer_by_layer(double: object) -> None:
     """In eval mode with statistics away from their start: linear, normalise, leak, twice; then the head."""
     torch.manual_seed(0)
-    net = FeatureNet(7, 3, bn_momentum=0.1)
+    net = MLPHead(7, 3, bn_momentum=0.1)
     net(torch.randn(20, 7))  # moves the statistics
     net.eval()
     state, x = net.state_dict(), torch.randn(4, 7)
@@ -29,24 +29,24 @@ def test_forward_layer_by_layer(double: object) -> None:
 
 
 def test_momentum_and_seed() -> None:
-    net = FeatureNet(7, 3, bn_momentum=0.25)
+    net = MLPHead(7, 3, bn_momentum=0.25)
     assert {m.momentum for m in net.modules() if isinstance(m, torch.nn.BatchNorm1d)} == {0.25}
     nets = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        nets.append(FeatureNet(7, 3, 0.1).state_dict()["stages.map.0.weight"])
+        nets.append(MLPHead(7, 3, 0.1).state_dict()["stages.map.0.weight"])
     assert torch.equal(nets[0], nets[1]) and not torch.equal(nets[0], nets[2])
 
 
 def test_every_parameter_learns() -> None:
     torch.manual_seed(0)
-    net = FeatureNet(5, 4, 0.1)
+    net = MLPHead(5, 4, 0.1)
     torch.autograd.backward(net(torch.randn(6, 5)).logits.square().sum())
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
 
 
 def test_there_are_no_inner_maps() -> None:
-    net = FeatureNet(5, 4, 0.1)
+    net = MLPHead(5, 4, 0.1)
     assert not net.tap_dims
     net.wanted_taps = ()
     with pytest.raises(ValueError, match="no tap 'map'"):

@@ -98,7 +98,7 @@ def test_more_parts_than_there_are(blocks: int) -> None:
 
 
 def test_a_network_of_one_part_cannot_be_cut() -> None:
-    from unissl.nets.heads import FeatureNet
+    from unissl.nets.heads import MLPHead
 
     with pytest.raises(UserError, match="has 1 part .map."):
-        fine_tune(FeatureNet(4, 2, 0.1), 1, "whole")
+        fine_tune(MLPHead(4, 2, 0.1), 1, "whole")

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unissl.errors import UserError
-from unissl.features.extract import Front, identity, preferred_size
+from unissl.features.extract import FrozenBackbone, preferred_size, weights_hash
 from unissl.nets import build
-from unissl.nets.external import Name, load, parse, recipe_of, refuse_unreadable_size
-from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, Entrance
+from unissl.nets.external import Name, arch_config_of, check_input_size, load, parse
+from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, InputAdapter
 from unissl.nets.pretrained import MEAN, STD
 from unissl.run.config import build_config
 
@@ -76,7 +76,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, object], says: 
 def test_entrance_against_plain_arithmetic(channels: int) -> None:
     mean, std = (0.1, 0.5, 0.7), (0.2, 0.3, 1.5)
     pixels = torch.rand(2, channels, 3, 4)
-    made = Entrance(mean, std)(house(pixels))
+    made = InputAdapter(mean, std)(house(pixels))
     assert made.shape == (2, 3, 3, 4)
     for colour in range(3):
         wanted = (pixels[:, colour % channels] - mean[colour]) / std[colour]
@@ -153,23 +153,23 @@ def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
 def test_identity_follows_the_weights(tmp_path: Path) -> None:
     file = saved_wrn(tmp_path)
     name = f"wrn-10-1@{file}"
-    first = identity(name)
-    assert identity(name) == first
+    first = weights_hash(name)
+    assert weights_hash(name) == first
     state = load_file(file)
     state["stages.map.0.running_mean"][5] += 1e-3
     save_file(state, file)
-    assert identity(name) != first
+    assert weights_hash(name) != first
     (tmp_path / "manifest.json").write_text(json.dumps({"mean": [0.1] * 3, "std": [0.3] * 3, "height": 24}))
-    assert len({first, identity(name), identity("efficientnet-lite0")}) == 3
+    assert len({first, weights_hash(name), weights_hash("efficientnet-lite0")}) == 3
 
 
 def test_own_front_is_rebuilt_without_the_file(tmp_path: Path) -> None:
     name = f"wrn-10-1@{saved_wrn(tmp_path, 1)}"
-    front = Front(build(name, 1, 1), Front.empty(name, 1).scaling).eval()
+    front = FrozenBackbone(build(name, 1, 1), FrozenBackbone.empty(name, 1).scaling).eval()
     front.net.head = nn.Identity()  # type: ignore[assignment]
-    recipe = json.loads(json.dumps(recipe_of(front.net)))
+    recipe = json.loads(json.dumps(arch_config_of(front.net)))
     shutil.rmtree(tmp_path)
-    again = Front.empty(name, 1, recipe)
+    again = FrozenBackbone.empty(name, 1, recipe)
     again.load_state_dict(front.state_dict(), strict=True)
     x = torch.randn(2, 1, 16, 16)
     torch.testing.assert_close(again(x), front(x))
@@ -235,15 +235,15 @@ def test_factory_in_the_current_folder(nets_here: Path) -> None:
 
 
 def test_factory_with_random_weights_is_the_same_at_every_call(nets_here: Path) -> None:
-    first = identity("nets_of_a_user:Net")
+    first = weights_hash("nets_of_a_user:Net")
     torch.manual_seed(99)
-    assert identity("nets_of_a_user:Net") == first
+    assert weights_hash("nets_of_a_user:Net") == first
 
 
 def test_identity_follows_the_code(nets_here: Path) -> None:
-    first = identity("nets_of_a_user:Net")
+    first = weights_hash("nets_of_a_user:Net")
     nets_here.write_text(CODE + "\nMORE = 1\n")
-    assert identity("nets_of_a_user:Net") != first
+    assert weights_hash("nets_of_a_user:Net") != first
 
 
 def test_factory_with_weights_of_a_file(nets_here: Path, tmp_path: Path) -> None:
@@ -271,12 +271,12 @@ def test_factories_that_are_refused(name: str, says: str, nets_here: Path) -> No
 
 def test_images_of_a_size_that_a_network_cannot_read(nets_here: Path) -> None:
     net = build("nets_of_a_user:Fussy", 2)
-    refuse_unreadable_size(net, "fussy", 3, 20, 20)
+    check_input_size(net, "fussy", 3, 20, 20)
     assert net.training
     with pytest.raises(
         UserError, match="cannot read images of 32 x 32 pixels.*I want 20 pixels.*set data.image_size to 20"
     ):
-        refuse_unreadable_size(net, "fussy", 3, 32, 32)
+        check_input_size(net, "fussy", 3, 32, 32)
 
 
 def test_timm_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ import torch
 
 from unissl.nets import build
 from unissl.nets.base import Network
-from unissl.nets.bf16 import cpu_computes_in_half, in_half, multiplying_in_half, survives
+from unissl.nets.bf16 import bf16_matmul, cpu_supports_bf16, survives, to_bf16
 from unissl.nets.efficientnet_lite import EfficientNetLite
 
-NEEDS_HALF = pytest.mark.skipif(not cpu_computes_in_half(), reason="needs a CPU that computes in bfloat16")
+NEEDS_HALF = pytest.mark.skipif(not cpu_supports_bf16(), reason="needs a CPU that computes in bfloat16")
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def lite() -> Network:
 
 @NEEDS_HALF
 def test_the_copy_is_near_and_the_original_untouched(lite: Network) -> None:
-    half = in_half(lite)
+    half = to_bf16(lite)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     assert {parameter.dtype for parameter in lite.parameters()} == {torch.float32}
     x = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
@@ -32,11 +32,11 @@ def test_the_copy_is_near_and_the_original_untouched(lite: Network) -> None:
 
 def test_others_stay_as_they_are(lite: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(lite, EfficientNetLite)
-    monkeypatch.setattr("unissl.nets.bf16.cpu_computes_in_half", lambda: False)
-    assert in_half(lite) is lite
+    monkeypatch.setattr("unissl.nets.bf16.cpu_supports_bf16", lambda: False)
+    assert to_bf16(lite) is lite
     monkeypatch.undo()
     double, other = build("efficientnet-lite0", 3, 3).double(), build("wrn-10-1", 3, 3)
-    assert in_half(double) is double and in_half(other) is other
+    assert to_bf16(double) is double and to_bf16(other) is other
 
 
 @pytest.mark.parametrize("half", [pytest.param(True, marks=NEEDS_HALF), False])
@@ -44,7 +44,7 @@ def test_products_in_half_leave_weights_and_layers_as_they_are(
     half: bool, lite: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradients are near the exact ones, in float32, and behind it the layers are exact again."""
-    monkeypatch.setattr("unissl.nets.bf16.cpu_computes_in_half", lambda: half)
+    monkeypatch.setattr("unissl.nets.bf16.cpu_supports_bf16", lambda: half)
     stages = lite.stages["stage6"]
     x = torch.randn(4, 112, 6, 6, generator=torch.Generator().manual_seed(1)).to(memory_format=torch.channels_last)
 
@@ -52,7 +52,7 @@ def test_products_in_half_leave_weights_and_layers_as_they_are(
         return list(torch.autograd.grad(stages(x).square().mean(), list(stages.parameters())))
 
     exact = gradients()
-    with multiplying_in_half(stages):
+    with bf16_matmul(stages):
         inside = gradients()
     error = max(float((one - two).norm() / one.norm()) for one, two in zip(exact, inside, strict=True))
     assert (0 < error < 0.1) if half else error == 0
@@ -68,9 +68,9 @@ def test_only_instructions_of_its_own_count(
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
     monkeypatch.setattr("unissl.nets.bf16.survives", lambda trial: True)
-    assert cpu_computes_in_half() is expected
+    assert cpu_supports_bf16() is expected
     monkeypatch.setenv("UNISSL_DISABLE_BF16", "1")
-    assert not cpu_computes_in_half()
+    assert not cpu_supports_bf16()
 
 
 def test_instructions_that_kill_are_found_out_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ def test_instructions_that_kill_are_found_out_in_a_process_of_its_own(monkeypatc
     assert not survives("pass # once more")
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": True}, raising=False)
     monkeypatch.setattr("unissl.nets.bf16.survives", lambda trial: False)
-    assert not cpu_computes_in_half()
+    assert not cpu_supports_bf16()
 
 
 def test_a_torch_that_cannot_say_is_taken_at_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
-    assert not cpu_computes_in_half()
+    assert not cpu_supports_bf16()

@@ -13,9 +13,9 @@ import torch
 from hub_models import save_convnext, save_vit
 
 from unissl.errors import UserError
-from unissl.features.extract import Front, backbone, identity, preferred_size
+from unissl.features.extract import FrozenBackbone, load_backbone, preferred_size, weights_hash
 from unissl.nets import build
-from unissl.nets.external import load, recipe_of
+from unissl.nets.external import arch_config_of, load
 from unissl.nets.pretrained import MEAN, STD
 
 
@@ -57,7 +57,7 @@ def test_a_pooler_without_weights_is_not_used(tmp_path: Path) -> None:
 
 def test_other_sizes_and_grey_images(tmp_path: Path) -> None:
     name = f"transformers:{save_vit(tmp_path / 'model')}"
-    net = backbone(name, 1)
+    net = load_backbone(name, 1)
     assert not net.training and not any(parameter.requires_grad for parameter in net.parameters())
     assert net(torch.randn(2, 1, 48, 40)).feat.shape == (2, 16)
 
@@ -67,28 +67,28 @@ def test_other_sizes_and_grey_images(tmp_path: Path) -> None:
 def test_front_is_rebuilt_without_the_folder(save: Any, channels: int, tmp_path: Path) -> None:
     folder = save(tmp_path / "model")
     name = f"transformers:{folder}"
-    front = Front(backbone(name, channels), Front.empty(name, channels).scaling)
-    recipe = json.loads(json.dumps(recipe_of(front.net)))
+    front = FrozenBackbone(load_backbone(name, channels), FrozenBackbone.empty(name, channels).scaling)
+    recipe = json.loads(json.dumps(arch_config_of(front.net)))
     assert str(tmp_path) not in json.dumps(recipe)
     shutil.rmtree(folder)
-    again = Front.empty(name, channels, recipe)
+    again = FrozenBackbone.empty(name, channels, recipe)
     again.load_state_dict(front.state_dict(), strict=True)
     x = torch.randn(2, channels, 32, 32)
     assert torch.equal(again.eval()(x), front.eval()(x))
     with pytest.raises(UserError, match="give a folder that exists"):
-        Front.empty(name, channels)
+        FrozenBackbone.empty(name, channels)
 
 
 def test_identity_follows_weights_and_preprocessor(tmp_path: Path) -> None:
     name = f"transformers:{save_vit(tmp_path / 'model')}"
-    first = identity(name)
-    assert identity(name) == first
+    first = weights_hash(name)
+    assert weights_hash(name) == first
     moved = shutil.copytree(tmp_path / "model", tmp_path / "moved")
-    assert identity(f"transformers:{moved}") == first
+    assert weights_hash(f"transformers:{moved}") == first
     settings = json.loads((moved / "preprocessor_config.json").read_text())
     (moved / "preprocessor_config.json").write_text(json.dumps(settings | {"image_mean": [0.5, 0.5, 0.5]}))
     save_vit(tmp_path / "model", seed=1)
-    assert len({first, identity(name), identity(f"transformers:{moved}")}) == 3
+    assert len({first, weights_hash(name), weights_hash(f"transformers:{moved}")}) == 3
 
 
 def test_loading_leaves_the_generator_and_the_library_as_they_were(

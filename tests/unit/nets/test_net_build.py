@@ -8,13 +8,13 @@ from torch import nn
 
 from unissl.config import check
 from unissl.errors import UserError
-from unissl.nets import NetConfig, build, known
+from unissl.nets import NetConfig, build, list_networks
 
 FAMILIES = ["small", "wrn-10-1", "resnet-18", "resnet-18-cifar"]
 SIZES = [(8, 8), (9, 9), (16, 16), (28, 28), (32, 32), (8, 20), (17, 9)]
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", list_networks())
 def test_every_known_name_is_built(name: str) -> None:
     with torch.device("meta"):
         net = build(name, 7)

@@ -54,7 +54,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "simpro": {"threshold": 0.95, "tau": 1.0, "momentum": 0.9},
     "cdmad": {"threshold": 0.95, "debias_from": 51 / 256, "soft": False},
     "meta-expert": {
-        "threshold": 0.95, "taus": [0.0, 2.0, 4.0], "balance": 0.99, "warm_up": 19 / 256, "cross_validation": 1 / 256,
+        "threshold": 0.95, "taus": [0.0, 2.0, 4.0], "balance": 0.99, "warm_up": 19 / 256, "estimate": 1 / 256,
         "bn_momentum": 0.001,
     },
     "cpg": {

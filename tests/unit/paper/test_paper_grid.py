@@ -11,7 +11,7 @@ import pytest
 from unissl.config import to_toml
 from unissl.errors import UserError
 from unissl.paper.experiments.registry import get_experiment
-from unissl.paper.grid.plan import Outcome, Part, PlannedRun, look, mini, plan
+from unissl.paper.grid.plan import Outcome, Part, PlannedRun, mini, plan, read_outcome
 from unissl.paper.grid.status import survey
 from unissl.paper.grid.storage import FAILED, ORIGIN
 from unissl.paper.grid.time_estimate import START, STATED_FULL, STATED_MINI, duration, estimate
@@ -43,18 +43,18 @@ def test_folder_is_decided_by_scale_and_configuration(planned: PlannedRun) -> No
 
 
 def test_states_from_nothing_to_done(planned: PlannedRun, tmp_path: Path) -> None:
-    assert look(planned, tmp_path).state == "missing"
+    assert read_outcome(planned, tmp_path).state == "missing"
     planned.folder(tmp_path).mkdir(parents=True)
-    assert look(planned, tmp_path).state == "missing"
+    assert read_outcome(planned, tmp_path).state == "missing"
     planned.folder(tmp_path).rmdir()
     folder = begin(planned, tmp_path)
-    assert look(planned, tmp_path).state == "cut off"
+    assert read_outcome(planned, tmp_path).state == "cut off"
     (folder / FAILED).write_text('{"reason": "the moon was full"}')
-    outcome = look(planned, tmp_path)
+    outcome = read_outcome(planned, tmp_path)
     assert (outcome.state, outcome.reason) == ("failed", "the moon was full")
     shutil.rmtree(folder)
     finish(planned, tmp_path)
-    outcome = look(planned, tmp_path)
+    outcome = read_outcome(planned, tmp_path)
     assert outcome.state == "done" and outcome.summary is not None and outcome.summary["seconds"] == 10.0
 
 
@@ -79,15 +79,15 @@ def test_foreign_and_damaged_folders_are_failures_with_a_reason(
         folder = planned.folder(tmp_path)
         folder.mkdir(parents=True)
     (folder / name).write_text(content)
-    outcome = look(planned, tmp_path)
+    outcome = read_outcome(planned, tmp_path)
     assert outcome.state == "failed" and outcome.summary is None
     assert outcome.reason is not None and said in outcome.reason
 
 
 def test_a_url_is_looked_at_like_a_folder(planned: PlannedRun, tmp_path: Path) -> None:
     finish(planned, tmp_path)
-    assert look(planned, tmp_path.as_uri()).state == "done"
-    assert look(planned, "memory://nothing/here").state == "missing"
+    assert read_outcome(planned, tmp_path.as_uri()).state == "done"
+    assert read_outcome(planned, "memory://nothing/here").state == "missing"
     with pytest.raises(UserError, match="fsspec"):
         survey([planned], "gopher://x")
 

@@ -11,8 +11,8 @@ from unissl.config import to_tree
 from unissl.methods.registry import get_method
 from unissl.paper.experiments.registry import EXPERIMENTS
 from unissl.paper.grid.plan import Part, PlannedRun, plan
-from unissl.run.config import fit_to_data, identity
-from unissl.run.pipeline import split_of
+from unissl.run.config import config_hash, fit_to_data
+from unissl.run.pipeline import build_split
 from unissl.splits.open_set import load_data
 
 DATA = {"data.name", "data.image_size", "data.test_holdout", "data.test_limit"}
@@ -102,7 +102,7 @@ def test_key_is_what_a_run_on_digits_will_call_itself() -> None:
     dataset = load_data(runs[0].config.data, runs[0].config.split)
     for run in runs:
         fitted = fit_to_data(run.config, dataset)
-        assert identity(fitted) == run.key
-        split = split_of(fitted, dataset)
+        assert config_hash(fitted) == run.key
+        split = build_split(fitted, dataset)
         supervised = "pool labels" in get_method(run.config.method.name).needs
         assert (len(split.unlabelled) == 0) == supervised

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from unissl.errors import UserError
-from unissl.paper.experiments.experiment import Cell, Experiment, Printed, Setting, Variant
+from unissl.paper.experiments.experiment import Cell, Column, Experiment, Printed, Variant
 from unissl.paper.experiments.registry import get_experiment
 from unissl.paper.grid.plan import Part
 from unissl.paper.tables.collect import Found
@@ -25,8 +25,10 @@ from unissl.paper.tables.sheet import Sheet, Tables
 from unissl.paper.tables.significance import Tally
 from unissl.paper.tables.significance_table import PUBLISHED, duels, printed_comparison, significance_tables
 
-ROWS = tuple(Variant(name, name.title(), {"method": {"name": name}}) for name in ("fully-supervised", "fixmatch", "sage"))
-COLUMNS = tuple(Setting(f"s{n}", f"Set {n}", {"data": {"name": "cifar10"}}) for n in (1, 2))
+ROWS = tuple(
+    Variant(name, name.title(), {"method": {"name": name}}) for name in ("fully-supervised", "fixmatch", "sage")
+)
+COLUMNS = tuple(Column(f"s{n}", f"Set {n}", {"data": {"name": "cifar10"}}) for n in (1, 2))
 PRINTED = {("sage", "s1"): Printed(70.0, 1.5), ("fixmatch", "s1"): Printed(60.0, 2.0)}
 EXPERIMENT = Experiment("made-up", "Made up", COLUMNS, ROWS, (0, 1, 2), PRINTED)
 

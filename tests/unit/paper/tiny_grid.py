@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from unissl.config import Tree, merge, to_tree
+from unissl.config import ConfigTree, merge, to_tree
 from unissl.paper.engines.local import LocalEngine
 from unissl.paper.grid.resolve import settled
 from unissl.paper.grid.worker import Task
-from unissl.run.config import build_config, identity
+from unissl.run.config import build_config, config_hash
 
-TINY: Tree = {
+TINY: ConfigTree = {
     "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
     "split": {"max_count": 50, "gamma": 5.0},
     "net": {"name": "small"},
@@ -26,7 +26,7 @@ TINY: Tree = {
     "train": {"steps": 4, "evaluations": 2},
     "method": {"name": "fixmatch"},
 }
-LONGER: Tree = {"train": {"steps": 200, "evaluations": 4, "checkpoint_every": 20}}
+LONGER: ConfigTree = {"train": {"steps": 200, "evaluations": 4, "checkpoint_every": 20}}
 """Long enough to be killed between its first checkpoint and its end."""
 
 
@@ -47,7 +47,7 @@ def disk_full() -> None:
 
 def tiny_task(root: Path | str, seed: int = 0, scratch: Path | str = "unused", **groups: Any) -> Task:
     config = settled(build_config(merge(TINY, {"seed": seed}, groups)))
-    key = identity(config)
+    key = config_hash(config)
     origin = {"experiment": "tiny", "variant": "fixmatch", "setting": "digits", "seed": seed, "scale": "mini"}
     machine = {"threads": 1, "device": "cpu", "prefetch": False}
     name = f"digits-{config.method.name}-{seed}-{key}"

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from unissl.data.folder.labels import CONTRADICTED
-from unissl.data.images.issues import TOLD, Oddity
+from unissl.data.images.issues import MESSAGES, ImageIssue
 from unissl.evaluation.calibration import Bin
-from unissl.report.findings import health
+from unissl.report.findings import collect_findings
 from unissl.report.findings import labels as findings_labels
 from unissl.report.findings import pool as findings_pool
 from unissl.report.findings import training as findings_training
 from unissl.report.headline import Headline
 from unissl.report.intervals import Interval
-from unissl.report.outliers import Outsiders, by_score
+from unissl.report.outliers import Outliers, by_score
 
 NAMES = ["cat", "dog", "owl"]
 
 
-def strange(flagged: int, total: int, expected: float = 0.1) -> Outsiders:
-    return Outsiders(np.zeros(total), np.zeros(total, int), np.arange(total) < flagged, expected, by_vectors=True)
+def strange(flagged: int, total: int, expected: float = 0.1) -> Outliers:
+    return Outliers(np.zeros(total), np.zeros(total, int), np.arange(total) < flagged, expected, by_vectors=True)
 
 
 def test_collapse() -> None:
@@ -43,7 +43,7 @@ def test_classes_that_the_pool_lacks() -> None:
 
 
 def test_a_collapse_is_not_also_told_as_missing_classes() -> None:
-    assert [f.title for f in health(NAMES, predicted=[1000, 0, 0])] == ["The model has collapsed"]
+    assert [f.title for f in collect_findings(NAMES, predicted=[1000, 0, 0])] == ["The model has collapsed"]
 
 
 def test_images_far_from_every_class() -> None:
@@ -125,11 +125,11 @@ def test_copies_that_matter_and_others() -> None:
         return {"kind": "near", "copies": [{"part": part, "row": 0, "label": label} for part, label in copies]}
 
     harmless = [group(("pool", None), ("pool", None)), group(("labelled", 1), ("labelled", 1), ("pool", None))]
-    assert [(f.level, f.title) for f in health(NAMES, duplicates=harmless)] == [
+    assert [(f.level, f.title) for f in collect_findings(NAMES, duplicates=harmless)] == [
         ("notice", "2 images are there more than once")
     ]
     leak, clash = group(("test", 1), ("pool", None)), group(("labelled", 1), ("labelled", 0))
-    assert [f.title for f in health(NAMES, duplicates=[leak, leak, clash])] == [
+    assert [f.title for f in collect_findings(NAMES, duplicates=[leak, leak, clash])] == [
         "Test images are learnt from in 2 cases",
         "The same image has different labels in 1 case",
     ]
@@ -149,17 +149,17 @@ def test_several_labels_for_one_file_are_a_problem_and_images_that_show_little_a
     remarks = [
         {"remark": f"{CONTRADICTED} ('a' and 'b'); used without a label", "count": 2, "files": ["1.jpg", "2.jpg"]},
         {"remark": f"{CONTRADICTED} ('a' and none); used without a label", "count": 1, "files": ["3.jpg"]},
-        {"remark": TOLD[Oddity.BLANK], "count": 1200, "files": ["4.jpg"]},
-        {"remark": TOLD[Oddity.TURNED], "count": 7, "files": ["5.jpg"]},
+        {"remark": MESSAGES[ImageIssue.BLANK], "count": 1200, "files": ["4.jpg"]},
+        {"remark": MESSAGES[ImageIssue.TURNED], "count": 7, "files": ["5.jpg"]},
     ]
-    clash, little = health(NAMES, remarks=remarks)
+    clash, little = collect_findings(NAMES, remarks=remarks)
     assert (clash.level, clash.title) == ("problem", "3 files have several labels in the label file")
     assert little.level == "notice" and little.text == "1,200 × one colour all over, shows nothing."
-    assert health(NAMES, remarks=remarks[3:]) == []
+    assert collect_findings(NAMES, remarks=remarks[3:]) == []
 
 
 def test_problems_come_first_and_a_sound_run_has_none() -> None:
-    found = health(
+    found = collect_findings(
         NAMES,
         head=Headline("test", 30, gain=-0.1),
         skipped=[{"file": "a", "reason": "empty"}],
@@ -169,7 +169,7 @@ def test_problems_come_first_and_a_sound_run_has_none() -> None:
     )
     assert [f.level for f in found] == ["problem", "notice", "notice", "notice"]
     assert all(f.text and f.action for f in found)
-    sound = health(
+    sound = collect_findings(
         NAMES,
         head=Headline("test", 500, gain=0.1, gain_interval=Interval(0.1, 0.05, 0.15)),
         predicted=[30, 30, 40],

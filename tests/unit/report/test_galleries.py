@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from unissl.report import galleries
-from unissl.report.outliers import Outsiders, by_score
+from unissl.report.outliers import Outliers, by_score
 from unissl.types import ImageTable
 
 
@@ -62,7 +62,7 @@ def test_of_many_classes_those_with_the_most_uncertain_images() -> None:
 
 def test_pictures_come_from_files_and_else_from_the_table(tmp_path: Path) -> None:
     Image.new("RGB", (300, 200), (200, 10, 10)).save(tmp_path / "red.png")
-    album = galleries.Album(table_of(np.zeros((2, 8, 8, 3), np.uint8), ("red.png", "gone.png")), str(tmp_path))
+    album = galleries.Thumbnails(table_of(np.zeros((2, 8, 8, 3), np.uint8), ("red.png", "gone.png")), str(tmp_path))
     red, gone = album.pictures([0, 1], ["80 % sure", "20 % sure"], "called cat, ")
     assert decoded(red.source).shape == (112, 112, 3) and decoded(red.source)[50, 50].tolist()[0] > 190
     assert decoded(gone.source).shape == (8, 8, 3)
@@ -71,38 +71,38 @@ def test_pictures_come_from_files_and_else_from_the_table(tmp_path: Path) -> Non
 
 
 def test_tables_without_files_are_shown_as_they_are() -> None:
-    album = galleries.Album(table_of(np.full((1, 8, 8, 1), 7, np.uint8)), "/nowhere")
+    album = galleries.Thumbnails(table_of(np.full((1, 8, 8, 1), 7, np.uint8)), "/nowhere")
     (only,) = album.pictures([0], ["x"])
     assert only.alt == "image 0: x" and decoded(only.source).tolist() == [[7] * 8] * 8
     assert album.is_coarse
 
 
 def test_doubtful_labels_are_the_doubtful_ones_in_order() -> None:
-    album = galleries.Album(table_of(np.zeros((9, 4, 4, 3), np.uint8)), None)
+    album = galleries.Thumbnails(table_of(np.zeros((9, 4, 4, 3), np.uint8)), None)
     rows, labels, rivals = np.array([5, 6, 7, 8]), np.array([0, 1, 0, 0]), np.array([1, 0, 1, 1])
-    shown = galleries.doubtful_labels(album, rows, labels, rivals, np.array([0.4, 0.9, 0.3, -1]), ["cat", "dog"])
+    shown = galleries.label_issue_gallery(album, rows, labels, rivals, np.array([0.4, 0.9, 0.3, -1]), ["cat", "dog"])
     assert [p.alt for p in shown] == [
         "image 6: given dog, looks like cat",
         "image 5: given cat, looks like dog",
     ]
 
 
-def outsiders_of(score: npt.NDArray[np.float64]) -> Outsiders:
+def outsiders_of(score: npt.NDArray[np.float64]) -> Outliers:
     return by_score(score.astype(np.float32), np.zeros(len(score), np.int64))
 
 
 def test_strange_images_are_shown_by_score() -> None:
-    album = galleries.Album(table_of(np.zeros((100, 4, 4, 3), np.uint8)), None)
+    album = galleries.Thumbnails(table_of(np.zeros((100, 4, 4, 3), np.uint8)), None)
     rows, score = np.arange(100)[::-1], np.linspace(0, 1, 100)
-    first, more = galleries.strangest(album, rows, outsiders_of(score), ["cat", "dog"])
+    first, more = galleries.outlier_gallery(album, rows, outsiders_of(score), ["cat", "dog"])
     assert len(first) == galleries.MOST_STRANGE and first[0].alt == "image 0: score 1.00; nearest cat"
     assert [p.alt for p in more] == ["image 48: nearest cat", "image 49: nearest cat"], "50 are above one half"
-    few, none = galleries.strangest(album, rows, outsiders_of(score / 10), ["cat", "dog"])
+    few, none = galleries.outlier_gallery(album, rows, outsiders_of(score / 10), ["cat", "dog"])
     assert len(few) == galleries.LEAST_STRANGE and none == []
 
 
 def test_of_very_many_strange_images_a_page_full() -> None:
-    album = galleries.Album(table_of(np.zeros((2000, 64, 64, 3), np.uint8)), None)
-    first, more = galleries.strangest(album, np.arange(2000), outsiders_of(np.ones(2000)), ["cat", "dog"])
-    assert len(first) == galleries.MOST_STRANGE and len(more) == galleries.MOST_TINY
+    album = galleries.Thumbnails(table_of(np.zeros((2000, 64, 64, 3), np.uint8)), None)
+    first, more = galleries.outlier_gallery(album, np.arange(2000), outsiders_of(np.ones(2000)), ["cat", "dog"])
+    assert len(first) == galleries.MOST_STRANGE and len(more) == galleries.MAX_TINY
     assert decoded(more[0].source).shape == (52, 52, 3) and more[0].caption == ""

@@ -15,12 +15,12 @@ from unissl.evaluation.predictions import Predictions
 from unissl.report import page_charts as pictures
 from unissl.report import samples as evidence
 from unissl.report.formatting import signed
-from unissl.report.galleries import Album
+from unissl.report.galleries import Thumbnails
 from unissl.report.headline import headline
 from unissl.report.html import render
-from unissl.report.load_run import Answers, Record
-from unissl.report.outliers import Outsiders
-from unissl.report.samples import Seen
+from unissl.report.load_run import LabelledPredictions, RunRecord
+from unissl.report.outliers import Outliers
+from unissl.report.samples import Samples
 from unissl.run.schema import Summary, require
 from unissl.run_folder import RunFolder, write_json, write_text
 from unissl.types import ImageTable, Split
@@ -31,7 +31,7 @@ HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "{{ 7 * 7 }}"
 
 def make_record(
     place: Path, names: list[str], *, pool: int = 60, test: int = 40, truth: bool = False, reference: bool = False
-) -> Record:
+) -> RunRecord:
     """A finished run with random results."""
     rng, classes = np.random.default_rng(0), len(names)
     folder = RunFolder(place)
@@ -60,7 +60,12 @@ def make_record(
     if pool:
         given = rng.integers(0, classes, pool)
         confidence = rng.random(pool).astype(np.float32)
-        columns = {"row": np.arange(pool), "class_index": given, "confidence": confidence, "outlier_score": 1 - confidence}
+        columns = {
+            "row": np.arange(pool),
+            "class_index": given,
+            "confidence": confidence,
+            "outlier_score": 1 - confidence,
+        }
         predicted = np.bincount(given, minlength=classes).tolist()
         known = {"accuracy": 0.5, "true_positives": predicted, "truth": predicted} if truth else {}
         summary["pool"] = {
@@ -75,12 +80,12 @@ def make_record(
     if test:
         truth = np.arange(test) % classes
         said = np.where(rng.random(test) < (0.7 if reference else 0.5), truth, (truth + 1) % classes)
-        answers = Answers(np.arange(test), truth, said, rng.random(test).astype(np.float32))
+        answers = LabelledPredictions(np.arange(test), truth, said, rng.random(test).astype(np.float32))
     config = {"data": {"name": "folder", "root": "<b>photos</b>"}}
-    return Record(folder, config, summary, metrics, columns, answers, beside)
+    return RunRecord(folder, config, summary, metrics, columns, answers, beside)
 
 
-def make_seen(record: Record, size: int, points: int = 30) -> Seen:
+def make_seen(record: RunRecord, size: int, points: int = 30) -> Samples:
     """Random answers about random images: noise is the hardest to compress."""
     rng, classes = np.random.default_rng(1), len(record.names)
     rows = 0 if record.pool is None else len(record.pool["row"])
@@ -93,8 +98,8 @@ def make_seen(record: Record, size: int, points: int = 30) -> Seen:
     table = ImageTable(images, np.zeros(len(images), np.int64), names, tuple(f"<p>{i}.jpg" for i in range(len(images))))
     probs = rng.dirichlet(np.ones(classes), classes).astype(np.float32)
     pool_probs = rng.dirichlet(np.ones(classes), points).astype(np.float32)
-    return Seen(
-        Album(table, None),
+    return Samples(
+        Thumbnails(table, None),
         *(np.arange(rows, rows + classes), np.arange(classes)),
         *(Predictions(probs), rng.normal(size=(classes, 6)).astype(np.float32)),
         *(Predictions(pool_probs) if rows else None, rng.normal(size=(points if rows else 0, 6)).astype(np.float32)),
@@ -167,7 +172,7 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
             **{"balanced_accuracy": right / 20, "steps": 600},
         }
         said = np.where(np.arange(20) < right, truth, 1 - truth)
-        runs.append(replace(record, answers=Answers(np.arange(20), truth, said)))
+        runs.append(replace(record, answers=LabelledPredictions(np.arange(20), truth, said)))
     page = render(replace(runs[0], reference=runs[1]), make_seen(runs[0], 8), "")
     assert_sound(page)
     said_text = text_of(page)
@@ -194,7 +199,7 @@ def test_strange_images_are_shown_with_what_makes_them_strange(tmp_path: Path) -
     record = make_record(tmp_path, ["cat", "dog"], pool=200)
     flagged = np.arange(200) < 90
     score = np.where(flagged, 0.9, 0.2).astype(np.float32)
-    strange = Outsiders(score, np.zeros(200, np.int64), flagged, 0.1, by_vectors=True)
+    strange = Outliers(score, np.zeros(200, np.int64), flagged, 0.1, by_vectors=True)
     page = render(record, replace(make_seen(record, 8), outsiders=strange), "")
     assert_sound(page)
     said = text_of(page)
@@ -304,7 +309,7 @@ def test_sample_keeps_labels_with_their_rows_and_stays_small() -> None:
     labels = np.arange(5000) % 7
     split = Split(np.arange(10_000, 15_000), labels, np.arange(10_000), 7)
     rows, given, pool = evidence.sample(split)
-    assert len(rows) == evidence.MOST_LABELLED and np.array_equal(given, labels[rows - 10_000])
+    assert len(rows) == evidence.MAX_LABELLED and np.array_equal(given, labels[rows - 10_000])
     assert len(pool) == evidence.MAP_IMAGES // 2 and len(set(pool.tolist())) == len(pool)
     few = evidence.sample(Split(np.arange(4), np.array([0, 1, 0, 1]), np.arange(4, 10), 2))
     assert few[0].tolist() == [0, 1, 2, 3] and few[2].tolist() == [4, 5, 6, 7, 8, 9]

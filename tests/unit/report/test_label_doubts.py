@@ -29,9 +29,9 @@ def test_a_wrong_label_is_found_by_its_neighbours_though_the_model_has_learnt_it
     labels = np.array([0, 1, 2])
     own = np.eye(3, dtype=np.float32)
     votes = np.array([[0.1, 0.9, 0], [0, 1, 0], [0.6, 0, 0.4]], dtype=np.float32)
-    rival, lead = label_doubts.doubts(labels, own, votes, [])
+    rival, lead = label_doubts.find_label_issues(labels, own, votes, [])
     assert rival[0] == 1 and lead == pytest.approx([0.8, -1, 0.2], abs=1e-6)
-    _, without = label_doubts.doubts(labels, own, votes, absent=[0])
+    _, without = label_doubts.find_label_issues(labels, own, votes, absent=[0])
     assert without[0] == -1, "a class that the pool lacks has no neighbours of its kind"
-    _, alone = label_doubts.doubts(labels, own, None, [])
+    _, alone = label_doubts.find_label_issues(labels, own, None, [])
     assert alone.tolist() == [-1, -1, -1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unissl.report.skipped_files import kinds_of_trouble
+from unissl.report.skipped_files import group_skipped_files
 
 
 def skipped(*reasons: str) -> list[dict[str, str]]:
@@ -10,7 +10,7 @@ def skipped(*reasons: str) -> list[dict[str, str]]:
 
 
 def test_every_file_is_in_one_kind_and_frequent_kinds_come_first() -> None:
-    found = kinds_of_trouble(skipped("empty", "a pipe", "a pipe", "empty", "a pipe"))
+    found = group_skipped_files(skipped("empty", "a pipe", "a pipe", "empty", "a pipe"))
     assert [(kind.reason, kind.files) for kind in found] == [
         ("a pipe", ["1.jpg", "2.jpg", "4.jpg"]),
         ("empty", ["0.jpg", "3.jpg"]),
@@ -18,7 +18,7 @@ def test_every_file_is_in_one_kind_and_frequent_kinds_come_first() -> None:
 
 
 def test_details_of_a_file_make_no_kind() -> None:
-    found = kinds_of_trouble(
+    found = group_skipped_files(
         skipped(
             "more than 100 megapixels (9 x 9)",
             "more than 100 megapixels (8 x 8)",
@@ -31,6 +31,6 @@ def test_details_of_a_file_make_no_kind() -> None:
 
 
 def test_a_rare_kind_is_not_hidden_by_a_frequent_one() -> None:
-    found = kinds_of_trouble(skipped(*["empty"] * 1000, "a pipe"))
+    found = group_skipped_files(skipped(*["empty"] * 1000, "a pipe"))
     assert [kind.reason for kind in found] == ["empty", "a pipe"]
-    assert kinds_of_trouble([]) == []
+    assert group_skipped_files([]) == []

@@ -43,7 +43,7 @@ Skipped = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderIndex:
     """Paths relative to the root, sorted, with a label each; ``skipped`` has path and reason of what is not used,
     ``remarks`` what there is to say about some that are."""
 
@@ -53,13 +53,13 @@ class Layout:
     skipped: Skipped = ()
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def subset(self, rows: npt.NDArray[np.int64]) -> Layout:
+    def subset(self, rows: npt.NDArray[np.int64]) -> FolderIndex:
         """These rows only. What was skipped or remarked stays with the whole."""
-        return Layout(tuple(self.files[row] for row in rows), self.labels[rows], self.class_names)
+        return FolderIndex(tuple(self.files[row] for row in rows), self.labels[rows], self.class_names)
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderScan:
     """The images below a folder, what looks like one and cannot be, and the folders that may not be opened."""
 
     files: list[str]
@@ -70,7 +70,7 @@ class Found:
         return tuple(sorted({**self.skipped, **self.closed}.items()))
 
 
-def read_layout(root: Path, labels: str | None, without: Path | None) -> Layout:
+def index_folder(root: Path, labels: str | None, without: Path | None) -> FolderIndex:
     """Everything to learn from under ``root``; ``without`` is a test folder that may lie inside it."""
     tops = _subfolders(root)
     found = find_images(root, without)
@@ -91,7 +91,7 @@ def read_layout(root: Path, labels: str | None, without: Path | None) -> Layout:
     return replace(_layout(named, class_names, skipped), remarks=remarks)
 
 
-def read_test_layout(root: Path, class_names: tuple[str, ...]) -> Layout:
+def index_test_folder(root: Path, class_names: tuple[str, ...]) -> FolderIndex:
     """A folder with one subfolder per class, whose names must be among the classes that are learnt."""
     tops = _subfolders(root)
     found = find_images(root)
@@ -112,7 +112,7 @@ def list_images(folder: Path, without: Path | None = None) -> list[str]:
     return find_images(folder, without).files
 
 
-def find_images(folder: Path, without: Path | None = None) -> Found:
+def find_images(folder: Path, without: Path | None = None) -> FolderScan:
     """Walk through ``folder`` and the folders that links in it lead to, each once, except for ``without``.
 
     A link to a place inside or around ``folder`` is not followed: it would show images twice, or lead in circles.
@@ -120,7 +120,7 @@ def find_images(folder: Path, without: Path | None = None) -> Found:
     home = os.path.realpath(folder)
     excluded = os.path.realpath(without) if without is not None else None
     entered = {home}
-    found = Found([], {}, {})
+    found = FolderScan([], {}, {})
 
     def relative(path: str) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
@@ -156,14 +156,14 @@ def find_images(folder: Path, without: Path | None = None) -> Found:
     return found
 
 
-def _layout(named: Mapping[str, str | None], class_names: tuple[str, ...], skipped: Skipped) -> Layout:
+def _layout(named: Mapping[str, str | None], class_names: tuple[str, ...], skipped: Skipped) -> FolderIndex:
     files = sorted(named)
     number = {name: c for c, name in enumerate(class_names)}
     labels = [UNLABELLED if (name := named[file]) is None else number[name] for file in files]
-    return Layout(tuple(files), np.array(labels, dtype=np.int64), class_names, skipped)
+    return FolderIndex(tuple(files), np.array(labels, dtype=np.int64), class_names, skipped)
 
 
-def _labels_from_csv(root: Path, labels: str, found: Found, without: Path | None) -> FileLabels:
+def _labels_from_csv(root: Path, labels: str, found: FolderScan, without: Path | None) -> FileLabels:
     """Every image with its label or None. What lies in the test folder is not for learning, whatever the file says."""
     path = Path(labels) if Path(labels).is_file() else root / labels
     if not path.is_file():
@@ -177,10 +177,10 @@ def _labels_from_csv(root: Path, labels: str, found: Found, without: Path | None
     return FileLabels(named, contradicted)
 
 
-def _labels_from_folders(root: Path, tops: Sequence[str], found: Found) -> tuple[dict[str, str | None], Skipped]:
+def _labels_from_folders(root: Path, tops: Sequence[str], found: FolderScan) -> tuple[dict[str, str | None], Skipped]:
     """Relative path to class name, None for the pool; and what lies beside labelled and unlabelled folders."""
     pool = {name for name in tops if name.lower() in UNLABELLED_FOLDERS}
-    labelled = {name for name in tops if name.lower() in LABELLED_FOLDERS_FOLDERS}
+    labelled = {name for name in tops if name.lower() in LABELLED_FOLDERS}
     homes = set(tops) - pool
     if labelled:
         homes = {f"{top}/{name}" for top in labelled for name in _subfolders(root / top)}
@@ -205,7 +205,7 @@ def _labels_from_folders(root: Path, tops: Sequence[str], found: Found) -> tuple
     return named, tuple(unused)
 
 
-def _refuse_closed(root: Path, found: Found, pool: set[str] | None = None) -> None:
+def _refuse_closed(root: Path, found: FolderScan, pool: set[str] | None = None) -> None:
     """A folder of labelled images that may not be read would lose labels."""
     for folder, reason in found.closed.items():
         if folder != "." and folder.split("/")[0] not in (pool or ()):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout
-from unissl.data.folder.index import Layout, read_layout, read_test_layout
-from unissl.data.images.issues import joined, remarks_on_images
+from unissl.data.folder.index import FolderIndex, index_folder, index_test_folder
+from unissl.data.images.issues import describe_issues, merge_issues
 from unissl.data.store.decode_to_cache import store_encoded, unreadable_message
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
@@ -31,8 +31,8 @@ def load_folder(config: DataConfig) -> Dataset:
     root = Path(config.root)
     test_root = Path(config.test) if config.test is not None else None
     size = config.image_size or DEFAULT_SIZE
-    layout = read_layout(root, config.labels, without=test_root)
-    test_layout = read_test_layout(test_root, layout.class_names) if test_root is not None else None
+    layout = index_folder(root, config.labels, without=test_root)
+    test_layout = index_test_folder(test_root, layout.class_names) if test_root is not None else None
     if config.test_holdout is not None:
         test_root, held = root, choose_holdout(layout.labels, config.test_holdout)
         rest = np.setdiff1d(np.arange(len(layout.files)), held)
@@ -47,11 +47,11 @@ def load_folder(config: DataConfig) -> Dataset:
     return Dataset("folder", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
 
 
-def folder_table(root: Path, layout: Layout, size: int, channels: int) -> ImageTable:
+def folder_table(root: Path, layout: FolderIndex, size: int, channels: int) -> ImageTable:
     return _table(root, layout, _entry(root, layout, size, channels))
 
 
-def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry:
+def _entry(root: Path, layout: FolderIndex, size: int, channels: int | None) -> Entry:
     """The decoded images. The labels are no part of it, so labelling more images does not decode the pool again."""
     paths = [os.path.join(root, file) for file in layout.files]
 
@@ -71,7 +71,7 @@ def _entry(root: Path, layout: Layout, size: int, channels: int | None) -> Entry
     return cached("folder", paths, {"size": size, "channels": channels}, build)
 
 
-def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
+def _table(root: Path, layout: FolderIndex, entry: Entry) -> ImageTable:
     for row, reason in entry.meta["skipped"]:
         if layout.labels[row] != UNLABELLED:  # unlabelled when the cache was made, labelled since
             raise UserError(unreadable_message(printable(os.path.join(root, layout.files[row])), reason))
@@ -86,7 +86,7 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
     used = frozenset(kept.files)
     told = {text: tuple(writable(file) for file in named if file in used) for text, named in layout.remarks.items()}
     about_labels = {text: named for text, named in told.items() if named}
-    about_images = remarks_on_images(np.asarray(entry.arrays["oddities"]), lambda row: files[row])
+    about_images = describe_issues(np.asarray(entry.arrays["oddities"]), lambda row: files[row])
     return ImageTable(
         entry.arrays["images"],
         kept.labels,
@@ -95,11 +95,11 @@ def _table(root: Path, layout: Layout, entry: Entry) -> ImageTable:
         listed,
         entry.hashes["images"],
         originals,
-        joined([about_labels, about_images, remarks_on_names(kept.files)]),
+        merge_issues([about_labels, about_images, remarks_on_names(kept.files)]),
     )
 
 
-def _require_every_class(layout: Layout) -> None:
+def _require_every_class(layout: FolderIndex) -> None:
     counts = np.bincount(layout.labels[layout.labels != UNLABELLED], minlength=len(layout.class_names))
     for name, count in zip(layout.class_names, counts, strict=True):
         if count == 0:

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from unissl.data.dataset import DataConfig
-from unissl.data.folder.index import read_layout
+from unissl.data.folder.index import index_folder
 from unissl.data.images.decode import Encoded, Unreadable, decode, image_size
 from unissl.data.sources.parquet import first_images
 from unissl.errors import UserError
 
-LOOKED_AT = 100
+MAX_SAMPLED = 100
 THUMBNAIL = 16
 
 
 @dataclass(frozen=True)
-class Glance:
+class DatasetProbe:
     """Images and labels in number, the usual shorter side in pixels, whether any of those looked at has colour, and
     the files that have several labels."""
 
@@ -34,22 +34,22 @@ class Glance:
     contradicted: tuple[str, ...] = ()
 
 
-def glance(config: DataConfig) -> Glance:
+def probe_dataset(config: DataConfig) -> DatasetProbe:
     """The folder or the parquet file of ``config``, of which some images are opened."""
     if config.root is None:
         raise UserError("Name the folder or file that holds the images with --images or --root.")
     if config.name == "parquet":
-        labels, some = first_images(Path(config.root), LOOKED_AT)
+        labels, some = first_images(Path(config.root), MAX_SAMPLED)
         return _of(labels, some)
-    layout = read_layout(Path(config.root), config.labels, Path(config.test) if config.test is not None else None)
-    chosen = np.linspace(0, len(layout.files) - 1, min(LOOKED_AT, len(layout.files))).astype(int)
+    layout = index_folder(Path(config.root), config.labels, Path(config.test) if config.test is not None else None)
+    chosen = np.linspace(0, len(layout.files) - 1, min(MAX_SAMPLED, len(layout.files))).astype(int)
     seen = _of(layout.labels, (os.path.join(config.root, layout.files[row]) for row in chosen))
     return replace(seen, contradicted=tuple(file for files in layout.remarks.values() for file in files))
 
 
-def _of(labels: np.ndarray[tuple[int], np.dtype[np.int64]], some: Iterable[Encoded]) -> Glance:
+def _of(labels: np.ndarray[tuple[int], np.dtype[np.int64]], some: Iterable[Encoded]) -> DatasetProbe:
     sides, colour = [], False
-    for image in islice(some, LOOKED_AT):
+    for image in islice(some, MAX_SAMPLED):
         with warnings.catch_warnings():  # Pillow warns about odd metadata
             warnings.simplefilter("ignore")
             try:
@@ -60,4 +60,4 @@ def _of(labels: np.ndarray[tuple[int], np.dtype[np.int64]], some: Iterable[Encod
         colour = colour or bool((pixels != pixels[..., :1]).any())
     known = labels[labels >= 0]
     side = int(np.median(sides)) if sides else THUMBNAIL
-    return Glance(len(labels), len(known), len(np.unique(known)), side, colour)
+    return DatasetProbe(len(labels), len(known), len(np.unique(known)), side, colour)

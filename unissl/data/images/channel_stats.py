@@ -11,7 +11,7 @@ CHUNK = 256
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def channel_moments(images: npt.NDArray[np.uint8]) -> Moments:
+def channel_mean_std(images: npt.NDArray[np.uint8]) -> Moments:
     """Mean and std of each channel in 0..1 units, from at most 10,000 evenly spaced images, rounded to 4 digits.
 
     Pixel values are counted, not summed, so the result is exact and the same for every chunking and machine.

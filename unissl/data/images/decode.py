@@ -33,14 +33,14 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 from unissl.data.images.issues import (
     LARGE_PIXELS,
     NONE,
-    Oddity,
+    ImageIssue,
     has_frames,
+    header_issues,
     is_blank,
     is_seen_through,
-    oddities_of_header,
 )
-from unissl.data.images.resize import COVER, Fits
-from unissl.utils.cpu import cores
+from unissl.data.images.resize import CENTER_CROP, Resize
+from unissl.utils.cpu import cpu_count
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes
@@ -72,28 +72,28 @@ class Unreadable(Exception):
     """Why an image cannot be used, in a few words."""
 
 
-class Picture(NamedTuple):
+class DecodedImage(NamedTuple):
     """A decoded image and what was odd about its file."""
 
     pixels: Pixels
-    oddities: Oddity
+    oddities: ImageIssue
 
 
-def decode(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Pixels:
+def decode(source: Encoded, size: int, channels: int, fit: Resize = CENTER_CROP) -> Pixels:
     """The image as (size, size, channels), or wider where ``fit`` is; 1 channel is its luminance, 3 are RGB."""
-    return read_picture(source, size, channels, fit).pixels
+    return read_image(source, size, channels, fit).pixels
 
 
-def read_picture(source: Encoded, size: int, channels: int, fit: Fits = COVER) -> Picture:
+def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_CROP) -> DecodedImage:
     """Like :func:`decode`, with what was odd about the file."""
     try:
         with _open(source) as image:
-            oddities = oddities_of_header(image, source if isinstance(source, str) else None, size)
+            oddities = header_issues(image, source if isinstance(source, str) else None, size)
             if fit.coarse and min(image.size) >= 2 * MARGIN * size:
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
             with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
                 upright, turned = _upright(image)
-                oddities |= turned | (Oddity.TRANSPARENT if is_seen_through(upright) else NONE)
+                oddities |= turned | (ImageIssue.TRANSPARENT if is_seen_through(upright) else NONE)
                 flat = _flatten(upright)
                 transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
@@ -102,8 +102,8 @@ def read_picture(source: Encoded, size: int, channels: int, fit: Fits = COVER) -
                 square = ImageCms.applyTransform(square, transform) or square
             pixels = np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
             if is_blank(pixels):
-                oddities |= Oddity.BLANK
-            return Picture(pixels, oddities | (Oddity.FRAMES if has_frames(image) else NONE))
+                oddities |= ImageIssue.BLANK
+            return DecodedImage(pixels, oddities | (ImageIssue.FRAMES if has_frames(image) else NONE))
     except Unreadable:
         raise
     except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files
@@ -138,19 +138,19 @@ def scale_arrays(images: Pixels, size: int | None) -> Pixels:
     scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
     for row, image in enumerate(images):
         squeezed = image[..., 0] if image.shape[-1] == 1 else image
-        scaled[row] = np.asarray(COVER(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+        scaled[row] = np.asarray(CENTER_CROP(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
     return scaled
 
 
 def decode_stream(
-    items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Fits = COVER
-) -> Iterator[tuple[int, Picture | Unreadable]]:
+    items: Iterable[tuple[int, Encoded]], size: int, channels: int, fit: Resize = CENTER_CROP
+) -> Iterator[tuple[int, DecodedImage | Unreadable]]:
     """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
 
-    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, Picture | Unreadable]]:
+    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, DecodedImage | Unreadable]]:
         return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in some]
 
-    workers = cores()
+    workers = cpu_count()
     remaining = iter(items)
     with ThreadPoolExecutor(workers) as pool:
         while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):
@@ -179,9 +179,9 @@ def read_images(
     return images[: len(kept)], kept, skipped
 
 
-def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Fits) -> Picture | Unreadable:
+def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Resize) -> DecodedImage | Unreadable:
     try:
-        return read_picture(source, size, channels, fit)
+        return read_image(source, size, channels, fit)
     except Unreadable as reason:
         return reason
 
@@ -230,7 +230,7 @@ def _damaged(error: Exception) -> Unreadable:
     return Unreadable(f"damaged image: {str(error) or type(error).__name__}")
 
 
-def _upright(image: Image.Image) -> tuple[Image.Image, Oddity]:
+def _upright(image: Image.Image) -> tuple[Image.Image, ImageIssue]:
     image.load()
     if image.mode == "P" and image.palette is None:
         raise Unreadable("damaged image: its palette is missing")
@@ -238,7 +238,7 @@ def _upright(image: Image.Image) -> tuple[Image.Image, Oddity]:
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken metadata is no reason to lose an intact image
         return image, NONE
-    return (image, NONE) if turn is None else (image.transpose(turn), Oddity.TURNED)
+    return (image, NONE) if turn is None else (image.transpose(turn), ImageIssue.TURNED)
 
 
 def _flatten(image: Image.Image) -> Image.Image:

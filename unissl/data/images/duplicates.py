@@ -43,7 +43,7 @@ FLAT = 3.0
 NEIGHBOURS = 5
 """How many images each view is compared with: a bound on the work where thousands of frames show the same scene."""
 CROP = 0.05
-MOST_COMPARED = 100_000
+MAX_COMPARED = 100_000
 """Images among which near copies are looked for: a bound on memory (4 KB each) and time where pools are very large.
 Equal pixels are found among all."""
 CHUNK = 1024
@@ -124,11 +124,11 @@ def _blocks(count: int) -> Iterator[Rows]:
 
 def _compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
     """Rows among which near copies are looked for: all, or ``MOST_COMPARED`` of them, the pool evenly thinned out."""
-    if len(rows) <= MOST_COMPARED:
+    if len(rows) <= MAX_COMPARED:
         return rows
     in_pool = np.array([copies[row].part == "pool" for row in rows])
-    others, pool = rows[~in_pool][:MOST_COMPARED], rows[in_pool]
-    room = MOST_COMPARED - len(others)
+    others, pool = rows[~in_pool][:MAX_COMPARED], rows[in_pool]
+    room = MAX_COMPARED - len(others)
     spread = pool[np.linspace(0, len(pool) - 1, room).astype(np.int64)] if room else pool[:0]
     return np.sort(np.concatenate([others, spread]))
 
@@ -214,7 +214,7 @@ def _near_pairs(thumbnails: Floats, rows: Rows) -> Rows:
         other = others[one, place]
         pairs = np.stack([rows[one], rows[other]], axis=1)[one != other]
         for start in range(0, len(pairs), CHUNK):
-            found.append(_same_picture(thumbnails, pairs[start : start + CHUNK], view))
+            found.append(_same_image(thumbnails, pairs[start : start + CHUNK], view))
     return np.concatenate(found)
 
 
@@ -223,7 +223,7 @@ def _sketches(thumbnails: Floats, rows: Rows, view: _View) -> Floats:
     return np.concatenate([view.sketch(thumbnails[chunk]) for chunk in chunks])
 
 
-def _same_picture(thumbnails: Floats, pairs: Rows, view: _View) -> Rows:
+def _same_image(thumbnails: Floats, pairs: Rows, view: _View) -> Rows:
     """Those pairs in which the view of the first shows what the whole of the second does."""
     steps, others = view.steps(thumbnails[pairs[:, 0]]), WHOLE.steps(thumbnails[pairs[:, 1]])
     return np.asarray(pairs[(steps * others).sum(axis=1) >= ALIKE])

@@ -17,7 +17,7 @@ from PIL import ExifTags, Image
 
 Marks = npt.NDArray[np.uint16]
 """Oddities of many images, one number each."""
-Remarks = dict[str, tuple[str, ...]]
+ImageIssues = dict[str, tuple[str, ...]]
 """A sentence and the images it is about, the gravest first."""
 
 LARGE_PIXELS = 16_000_000
@@ -29,7 +29,7 @@ SAME_TYPE = {"MPO": "JPEG", "DIB": "BMP"}
 """Formats that go by the suffix of another."""
 
 
-class Oddity(IntFlag):
+class ImageIssue(IntFlag):
     """The gravest first, as they are told."""
 
     BLANK = auto()
@@ -44,41 +44,43 @@ class Oddity(IntFlag):
     MISNAMED = auto()
 
 
-NONE = Oddity(0)
-TOLD = {
-    Oddity.BLANK: "one colour all over; shows nothing",
-    Oddity.TINY: f"less than {FEW_PIXELS} pixels wide or high; blown up",
-    Oddity.LONG: "more than four times as long as wide; only its middle is used",
-    Oddity.FRAMES: "has several frames or pages; only the first is used",
-    Oddity.TRANSPARENT: "partly transparent; shown on white",
-    Oddity.PRINT: "in the colours of print (CMYK); converted to RGB",
-    Oddity.DEEP: "more than 8 bits per channel; scaled to 8",
-    Oddity.TURNED: "stored on its side or mirrored; turned as its EXIF note says",
-    Oddity.LARGE: f"more than {LARGE_PIXELS // 10**6} megapixels; a smaller copy would be read faster",
-    Oddity.MISNAMED: "its name does not say of which type it is; read by its content",
+NONE = ImageIssue(0)
+MESSAGES = {
+    ImageIssue.BLANK: "one colour all over; shows nothing",
+    ImageIssue.TINY: f"less than {FEW_PIXELS} pixels wide or high; blown up",
+    ImageIssue.LONG: "more than four times as long as wide; only its middle is used",
+    ImageIssue.FRAMES: "has several frames or pages; only the first is used",
+    ImageIssue.TRANSPARENT: "partly transparent; shown on white",
+    ImageIssue.PRINT: "in the colours of print (CMYK); converted to RGB",
+    ImageIssue.DEEP: "more than 8 bits per channel; scaled to 8",
+    ImageIssue.TURNED: "stored on its side or mirrored; turned as its EXIF note says",
+    ImageIssue.LARGE: f"more than {LARGE_PIXELS // 10**6} megapixels; a smaller copy would be read faster",
+    ImageIssue.MISNAMED: "its name does not say of which type it is; read by its content",
 }
-SHOWS_LITTLE = tuple(TOLD[kind] for kind in (Oddity.BLANK, Oddity.TINY, Oddity.LONG, Oddity.FRAMES))
+LOW_INFORMATION = tuple(
+    MESSAGES[kind] for kind in (ImageIssue.BLANK, ImageIssue.TINY, ImageIssue.LONG, ImageIssue.FRAMES)
+)
 """What a person should look at: something of the image is lost, or was never there."""
 
 
-def oddities_of_header(image: Image.Image, name: str | None, size: int) -> Oddity:
+def header_issues(image: Image.Image, name: str | None, size: int) -> ImageIssue:
     """What shows before a single pixel is decoded to a square of ``size``."""
     shorter, longer = min(image.size), max(image.size)
     found = NONE
     if shorter < min(FEW_PIXELS, size):
-        found |= Oddity.TINY
+        found |= ImageIssue.TINY
     if longer > TIMES_AS_LONG * shorter:
-        found |= Oddity.LONG
+        found |= ImageIssue.LONG
     if shorter * longer > LARGE_PIXELS:
-        found |= Oddity.LARGE
+        found |= ImageIssue.LARGE
     if image.mode == "CMYK":
-        found |= Oddity.PRINT
+        found |= ImageIssue.PRINT
     if _is_deep(image):
-        found |= Oddity.DEEP
+        found |= ImageIssue.DEEP
     if name is not None and _type_of_name(name) != SAME_TYPE.get(image.format or "", image.format):
-        found |= Oddity.MISNAMED
+        found |= ImageIssue.MISNAMED
     if _is_tiff_on_its_side(image):
-        found |= Oddity.TURNED
+        found |= ImageIssue.TURNED
     return found
 
 
@@ -104,12 +106,12 @@ def has_frames(image: Image.Image) -> bool:
         return True
 
 
-def remarks_on_images(marks: Marks, name: Callable[[int], str]) -> Remarks:
-    found = {text: np.flatnonzero(marks & kind.value) for kind, text in TOLD.items()}
+def describe_issues(marks: Marks, name: Callable[[int], str]) -> ImageIssues:
+    found = {text: np.flatnonzero(marks & kind.value) for kind, text in MESSAGES.items()}
     return {text: tuple(name(int(row)) for row in rows) for text, rows in found.items() if len(rows)}
 
 
-def joined(parts: Sequence[Mapping[str, Sequence[str]]]) -> Remarks:
+def merge_issues(parts: Sequence[Mapping[str, Sequence[str]]]) -> ImageIssues:
     """Remarks of several tables, or of several kinds, as one."""
     texts = dict.fromkeys(text for part in parts for text in part)
     return {text: tuple(file for part in parts for file in part.get(text, ())) for text in texts}

@@ -8,7 +8,7 @@ from typing import Protocol
 from PIL import Image
 
 
-class Fits(Protocol):
+class Resize(Protocol):
     """A rule. Its picture is ``size`` high; one that is no square shows several squares side by side."""
 
     @property
@@ -19,7 +19,7 @@ class Fits(Protocol):
 
 
 @dataclass(frozen=True)
-class Fit:
+class CenterCrop:
     """The filter; whether the longer side is squeezed, or cropped to a square first; how much of the side of that
     square is shown, in its middle."""
 
@@ -40,7 +40,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Whole:
+class Letterbox:
     """All of the image, its longer side scaled to that of the square, with a grey margin beside it."""
 
     coarse: bool = True
@@ -55,10 +55,10 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class MultiCrop:
     """Several squares of an image that is decoded once."""
 
-    fits: tuple[Fits, ...]
+    fits: tuple[Resize, ...]
     coarse: bool = True
 
     def __call__(self, image: Image.Image, size: int) -> Image.Image:
@@ -69,5 +69,5 @@ class SideBySide:
 
 
 GREY = 127
-COVER = Fit()
+CENTER_CROP = CenterCrop()
 """For images of one's own, and for all that is scaled without a rule of its own."""

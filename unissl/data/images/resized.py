@@ -13,7 +13,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class ScaledImages:
+class ResizedImages:
     """Images (n, h, w, channels) as squares of ``size`` pixels, each scaled when it is asked for.
 
     Blown up, as a pretrained network wants small images, a whole table may not fit into memory.

@@ -20,7 +20,7 @@ from unissl.data.dataset import DataConfig, Dataset, data_folder
 from unissl.data.formats.batch_pickle import read_batch, values
 from unissl.data.formats.tar import members
 from unissl.data.images.decode import scale_arrays
-from unissl.data.sources.checksums import refuse_altered
+from unissl.data.sources.checksums import verify_checksum
 from unissl.data.sources.parquet import find_parquet, load_parquet
 from unissl.data.store.decode_to_cache import store_arrays
 from unissl.errors import UserError
@@ -120,7 +120,7 @@ def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | N
     sources = [place] if place.is_file() else [place / name for name in wanted]
 
     def build(target: Path) -> dict[str, Any]:
-        refuse_altered(place)
+        verify_checksum(place)
         contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
         names = _field(contents[release.meta], release.names_key, place, release.meta)
         class_names = _class_names(names, release, place)

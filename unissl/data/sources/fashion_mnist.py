@@ -28,7 +28,7 @@ CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
 )  # fmt: skip
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-MOST_VALUES = 256 << 20
+MAX_VALUES = 256 << 20
 """Five times the training images; a gzip file of a few kilobytes could announce, and hold, far more."""
 WHERE = (
     "Install the Debian package dataset-fashion-mnist, or put the four idx .gz files of"
@@ -99,7 +99,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
                 raise UserError(f"{path} ends within its header; get the file anew.")
             shape = struct.unpack(f">{dimensions}I", header[4:])
             announced = math.prod(shape)
-            if announced > MOST_VALUES:
+            if announced > MAX_VALUES:
                 raise UserError(f"{path} announces {announced} values, more than Fashion-MNIST has; get the file anew.")
             content = read_at_most(file, announced + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -14,16 +14,16 @@ import numpy as np
 from PIL import Image
 
 from unissl.data.dataset import DataConfig, Dataset, require_two_classes
-from unissl.data.images.resize import Fit
+from unissl.data.images.resize import CenterCrop
 from unissl.data.sources.checksums import announce_part
-from unissl.data.sources.locate import Place
+from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 from unissl.utils.bounded_io import read_text
 from unissl.utils.cache import cached, save_array
 
-PLACE = Place(
+PLACE = DatasetLocation(
     name="food101",
     needed=("images", "meta/classes.txt", "meta/train.txt", "meta/test.txt"),
     archives=("food-101.tar.gz",),
@@ -32,7 +32,7 @@ PLACE = Place(
     " folder named with --root.",
 )
 SIDE, CROP_RATIO = 32, 0.875
-FIT = Fit(Image.Resampling.BICUBIC, squeeze=True, coarse=False)
+FIT = CenterCrop(Image.Resampling.BICUBIC, squeeze=True, coarse=False)
 IMAGES = {"train": 75_750, "test": 25_250}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

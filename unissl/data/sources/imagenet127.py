@@ -19,17 +19,17 @@ from PIL import Image
 
 from unissl.data.dataset import DataConfig, Dataset, require_two_classes, sort_class_names
 from unissl.data.folder.index import IMAGE_SUFFIXES
-from unissl.data.images.resize import Fit
+from unissl.data.images.resize import CenterCrop
 from unissl.data.sources.checksums import announce_part
 from unissl.data.sources.class_groups import group_of, read_groups
 from unissl.data.sources.imagenet_arrays import array_part, read_wnids
-from unissl.data.sources.locate import Place
+from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, did_you_mean
 from unissl.types import ImageTable
 from unissl.utils.cache import Entry, cached, save_array
 
-FOLDERS = Place(
+FOLDERS = DatasetLocation(
     name="imagenet127",
     needed=("train", "val"),
     archives=("Imagenet32_train.zip", "Imagenet32_train_npz.zip"),
@@ -43,7 +43,7 @@ NPZ = replace(FOLDERS, needed=("train_data_batch_1.npz", "val_data.npz"))
 GROUPS, SIDE = 127, 32
 IMAGES = {"train": 1_281_167, "val": 50_000}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-FIT = Fit(Image.Resampling.BOX, squeeze=True)
+FIT = CenterCrop(Image.Resampling.BOX, squeeze=True)
 """Much as the makers of the downsampled ImageNet did it."""
 
 

@@ -12,7 +12,7 @@ from unissl.errors import UserError
 
 
 @dataclass(frozen=True)
-class Place:
+class DatasetLocation:
     """A data set that is read from a folder with certain files: ``inner`` is how its archive calls that folder."""
 
     name: str

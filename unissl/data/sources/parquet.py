@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout, is_name, numbered_classes, require_two_classes
 from unissl.data.images.decode import Unreadable, image_size
-from unissl.data.images.issues import remarks_on_images
+from unissl.data.images.issues import describe_issues
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, shortened
 from unissl.types import UNLABELLED, ImageTable
@@ -137,7 +137,7 @@ def _table(part: _Part, entry: Entry) -> ImageTable:
         names,
         skipped=skipped,
         content=entry.hashes["images"],
-        remarks=remarks_on_images(np.asarray(entry.arrays["oddities"]), lambda row: part.name(origin[row])),
+        remarks=describe_issues(np.asarray(entry.arrays["oddities"]), lambda row: part.name(origin[row])),
     )
 
 

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.sources.checksums import announce_part, refuse_altered
-from unissl.data.sources.locate import Place
+from unissl.data.sources.checksums import announce_part, verify_checksum
+from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_blocks
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.cache import cached
 
-PLACE = Place(
+PLACE = DatasetLocation(
     name="stl10",
     needed=("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin", "unlabeled_X.bin"),
     archives=("stl10_binary.tar.gz",),
@@ -52,7 +52,7 @@ def _part(folder: Path, parts: tuple[str, ...], size: int) -> ImageTable:
 
     def build(target: Path) -> dict[str, Any]:
         for path in (*image_files, *label_files):
-            refuse_altered(path)
+            verify_checksum(path)
         counts = [_count_images(path) for path in image_files]
         labels = []
         for part, count in zip(parts, counts, strict=True):

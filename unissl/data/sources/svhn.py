@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.formats.mat5 import Damaged, find_arrays, read_array
-from unissl.data.sources.checksums import announce_part, refuse_altered
-from unissl.data.sources.locate import Place
+from unissl.data.sources.checksums import announce_part, verify_checksum
+from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_blocks
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
@@ -28,7 +28,7 @@ from unissl.utils.cache import cached
 
 TRAIN = ("train_32x32.mat", "extra_32x32.mat")
 TEST = ("test_32x32.mat",)
-PLACE = Place(
+PLACE = DatasetLocation(
     name="svhn",
     needed=(*TRAIN, *TEST),
     archives=(),
@@ -39,7 +39,7 @@ PLACE = Place(
 CLASS_NAMES = tuple(str(digit) for digit in range(10))
 SIDE = 32
 IMAGES = {TRAIN: 604_388, TEST: 26_032}
-MOST_IMAGES = 600_000
+MAX_IMAGES = 600_000
 """Of one file; extra has 531,131."""
 MEAN, STD = (0.4380, 0.4440, 0.4730), (0.1751, 0.1771, 0.1744)
 
@@ -56,7 +56,7 @@ def _part(folder: Path, names: tuple[str, ...], size: int) -> ImageTable:
 
     def build(target: Path) -> dict[str, Any]:
         for path in paths:
-            refuse_altered(path)
+            verify_checksum(path)
         counts = [_count_images(path) for path in paths]
         labels = np.concatenate([_read_labels(path, count) for path, count in zip(paths, counts, strict=True)])
         announce_part("svhn", "images in " + " and ".join(names), len(labels), IMAGES[names])
@@ -76,7 +76,7 @@ def _count_images(path: Path) -> int:
         raise UserError(f"{path} does not hold 32 x 32 colour images X; get the file anew.")
     if "y" not in found:  # images come first
         raise UserError(f"{path} has images and no labels y, so it was probably cut off; get the file anew.")
-    if shape[3] > MOST_IMAGES or found["y"][1] == "other":
+    if shape[3] > MAX_IMAGES or found["y"][1] == "other":
         raise UserError(f"{path} announces {shape[3]} images and labels of type {found['y'][1]}; get the file anew.")
     if found["y"][0] != (shape[3], 1):
         raise UserError(f"{path} has {shape[3]} images and labels of shape {found['y'][0]}; get the file anew.")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.images.channel_stats import channel_moments
+from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.decode import Encoded, Unreadable, decode_stream, scale_arrays
-from unissl.data.images.resize import COVER, Fits
-from unissl.data.store.resumable_rows import COLOUR, DecodedRows
+from unissl.data.images.resize import CENTER_CROP
+from unissl.data.store.resumable_rows import COLOUR, ResumableRows
 from unissl.errors import UserError
 from unissl.utils.cache import save_array
 from unissl.utils.progress import Progress
@@ -59,7 +59,7 @@ def store_encoded(
     channels: int | None,
     is_needed: Callable[[int], bool],
     name: Callable[[int], str],
-    fit: Fits = COVER,
+    fit: Resize = CENTER_CROP,
 ) -> dict[str, Any]:
     """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read and to
     ``oddities.npy`` what is odd about those (:mod:`unissl.data.images.issues`).
@@ -70,7 +70,7 @@ def store_encoded(
     """
     skipped: list[tuple[int, str]] = []
     depth = channels or 3
-    with DecodedRows(folder, (total, size, size, depth)) as decoded:
+    with ResumableRows(folder, (total, size, size, depth)) as decoded:
         left = ((row, source) for row, source in items if not decoded.marks[row])
         with Progress("decoding images", total, done=int(np.count_nonzero(decoded.marks))) as progress:
             for row, result in decode_stream(left, size, depth, fit):
@@ -96,7 +96,7 @@ def unreadable_message(name: str, reason: str) -> str:
     return f"The labelled image {name} cannot be read ({reason}); replace it or remove it together with its label."
 
 
-def _compact(decoded: DecodedRows, rows: npt.NDArray[np.int64], depth: int) -> None:
+def _compact(decoded: ResumableRows, rows: npt.NDArray[np.int64], depth: int) -> None:
     """Keep only the rows that could be read and the channels that are needed."""
     if len(rows) == decoded.shape[0] and depth == decoded.shape[-1]:
         decoded.pixels.rename(decoded.finished)
@@ -109,5 +109,5 @@ def _compact(decoded: DecodedRows, rows: npt.NDArray[np.int64], depth: int) -> N
 
 
 def _moments(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    mean, std = channel_moments(images)
+    mean, std = channel_mean_std(images)
     return {"mean": mean, "std": std}

@@ -14,8 +14,8 @@ from types import TracebackType
 
 import numpy as np
 
-from unissl.data.images.decode import Picture
-from unissl.data.images.issues import Marks, Oddity
+from unissl.data.images.decode import DecodedImage
+from unissl.data.images.issues import ImageIssue, Marks
 from unissl.utils.cache import DRAFT
 from unissl.utils.row_writer import RowWriter
 
@@ -27,7 +27,7 @@ KIND_BITS = 2
 MARK = np.dtype("<u2")
 
 
-class DecodedRows:
+class ResumableRows:
     """``marks`` is 0 for a row that is not there yet or cannot be read."""
 
     def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
@@ -39,7 +39,7 @@ class DecodedRows:
         self._writer = RowWriter(self.pixels, shape)
         self._unmarked: list[int] = []
 
-    def __enter__(self) -> DecodedRows:
+    def __enter__(self) -> ResumableRows:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -59,7 +59,7 @@ class DecodedRows:
     def oddities(self) -> Marks:
         return self.marks >> np.uint16(KIND_BITS)
 
-    def write(self, row: int, picture: Picture) -> None:
+    def write(self, row: int, picture: DecodedImage) -> None:
         pixels = picture.pixels
         self._writer.write(row, pixels)
         kind = GREY if (pixels == pixels[..., :1]).all() else COLOUR
@@ -104,4 +104,6 @@ def _kinds(marks: Marks) -> Marks:
 
 def _are_possible(marks: Marks) -> bool:
     """Whether these can be marks of rows that are there."""
-    return bool(np.isin(_kinds(marks), (GREY, COLOUR)).all() and (marks >> KIND_BITS).max(initial=0) < 1 << len(Oddity))
+    return bool(
+        np.isin(_kinds(marks), (GREY, COLOUR)).all() and (marks >> KIND_BITS).max(initial=0) < 1 << len(ImageIssue)
+    )

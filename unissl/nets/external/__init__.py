@@ -21,20 +21,20 @@ from typing import Any
 import torch
 
 from unissl.errors import UserError, shortened
-from unissl.nets.external.adapter import Backbone, ForeignNet, recipe_of, refuse_unreadable_size
+from unissl.nets.external.adapter import Backbone, ExternalNet, arch_config_of, check_input_size
 from unissl.nets.external.factory import load_factory, load_timm
 from unissl.nets.external.hub import HubFeatures, load_hub
 from unissl.nets.external.safetensors_file import load_own, overwrite, read_weights
 
 __all__ = [
     "Backbone",
-    "ForeignNet",
+    "ExternalNet",
     "Name",
+    "arch_config_of",
+    "check_input_size",
     "load",
     "parse",
-    "recipe_of",
     "refuse_strange_code",
-    "refuse_unreadable_size",
 ]
 
 LIBRARIES = ("transformers", "timm")

@@ -92,7 +92,7 @@ def around(
     return Backbone(name, {"map": module}, {"map": said.shape[1]}, tuple(mean), tuple(std), size, recipe)
 
 
-class Entrance(nn.Module):
+class InputAdapter(nn.Module):
     """Images as all pretrained networks are fed here, to the channels and the normalisation that this one expects.
 
     A grey image (n, 1, H, W) comes out with as many equal channels as there are means.
@@ -111,7 +111,7 @@ class Entrance(nn.Module):
         return x * self.scale + self.shift
 
 
-class ForeignNet(Network):
+class ExternalNet(Network):
     """A backbone behind its entrance, with a classifier of our own; the weights it came with are left as they are."""
 
     def __init__(self, backbone: Backbone, num_classes: int, in_channels: int) -> None:
@@ -120,7 +120,7 @@ class ForeignNet(Network):
             wanted = "grey" if read == 1 else "grey or RGB"
             raise UserError(f"The network {backbone.name} reads {wanted} images, not images of {in_channels} channels.")
         super().__init__(backbone.stages, backbone.tap_dims, num_classes)
-        self.stages = nn.ModuleDict({"entrance": Entrance(backbone.mean, backbone.std), **backbone.stages})
+        self.stages = nn.ModuleDict({"entrance": InputAdapter(backbone.mean, backbone.std), **backbone.stages})
         self.backbone_size = backbone.size
         self.recipe = dict(backbone.recipe)
         self.discarded = backbone.discarded
@@ -144,15 +144,15 @@ class ForeignNet(Network):
         nn.init.zeros_(self.head.bias)
 
 
-def recipe_of(net: nn.Module) -> dict[str, Any] | None:
+def arch_config_of(net: nn.Module) -> dict[str, Any] | None:
     """What a shipped model must keep of a network from elsewhere beside its weights; None for one of ours."""
-    return net.recipe if isinstance(net, ForeignNet) else None
+    return net.recipe if isinstance(net, ExternalNet) else None
 
 
 @torch.no_grad()
-def refuse_unreadable_size(net: Network, name: str, channels: int, height: int, width: int) -> None:
+def check_input_size(net: Network, name: str, channels: int, height: int, width: int) -> None:
     """Networks of somebody else's may read only images of one size, or of enough pixels: better said at once."""
-    if not isinstance(net, ForeignNet):
+    if not isinstance(net, ExternalNet):
         return
     was_training = net.training
     try:

@@ -15,7 +15,7 @@ from unissl.errors import UserError, shortened
 from unissl.nets.efficientnet_lite import SCALES
 from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from unissl.nets.pretrained import MEAN, STD
-from unissl.nets.registry import fresh
+from unissl.nets.registry import create_network
 from unissl.utils.bounded_io import parse_json, read_text
 
 BN_MOMENTUM = 0.1
@@ -30,12 +30,12 @@ def load_own(name: str, architecture: str, file: str, recipe: Mapping[str, Any] 
     state: dict[str, Tensor] = {}
     if recipe is None:
         state = read_weights(file)
-        first = next(iter(fresh(architecture, 1, 3, BN_MOMENTUM).stages.state_dict(prefix="stages.")))
+        first = next(iter(create_network(architecture, 1, 3, BN_MOMENTUM).stages.state_dict(prefix="stages.")))
         channels = state[first].shape[1] if first in state and state[first].ndim == 4 else 3
         if channels not in (1, 3):
             raise UserError(f"The weights {file} read images of {channels} channels; use some for grey or RGB images.")
         recipe = {"channels": channels, **_image_settings(architecture, Path(file), channels)}
-    net = fresh(architecture, 1, recipe["channels"], BN_MOMENTUM)
+    net = create_network(architecture, 1, recipe["channels"], BN_MOMENTUM)
     if state:
         overwrite(net.stages, {key.removeprefix("stages."): value for key, value in state.items()}, file)
     images = tuple(recipe["mean"]), tuple(recipe["std"]), recipe["size"]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from unissl.distributed.batch_norm import follow
+from unissl.distributed.batch_norm import update_running_stats
 from unissl.nets.kernels import winograd
 
 Activation = nn.LeakyReLU | nn.ReLU
@@ -41,7 +41,7 @@ def norm_act_conv(
     y: Tensor = _NormActConv.apply(  # type: ignore[no-untyped-call]
         x, norm.weight, norm.bias, conv.weight, beside, *moments, norm.eps, slope
     )
-    follow(norm, *moments, x.numel() // x.shape[1])
+    update_running_stats(norm, *moments, x.numel() // x.shape[1])
     return y
 
 

@@ -6,8 +6,8 @@ resolved, and a run be known by it, on a machine that does not have the data.
 
 from __future__ import annotations
 
-from unissl.config import Tree, merge
-from unissl.paper.experiments.experiment import Setting
+from unissl.config import ConfigTree, merge
+from unissl.paper.experiments.experiment import Column
 
 CLASSES = {
     "cifar10": 10, "cifar100": 100, "svhn": 10, "food101": 101, "stl10": 10, "imagenet127": 127,
@@ -17,11 +17,11 @@ TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "food1
 MAX_COUNTS = {"cifar10": 4996, "cifar100": 496, "svhn": 4996, "food101": 496}
 """M_max, pool images of the largest class."""
 PROFILES = {"u": "uniform", "lt": "long-tailed", "a": "arbitrary"}
-VIEWS: dict[str, Tree] = {"food101": {"augment": {"pad": 0, "crop": 32}}}
+VIEWS: dict[str, ConfigTree] = {"food101": {"augment": {"pad": 0, "crop": 32}}}
 """Where views differ from the usual: Food-101 is cut out of 36 x 36 pixels, without a border."""
 
 
-def column(data: str, short: str, gamma: int, labels: int = 4) -> Setting:
+def column(data: str, short: str, gamma: int, labels: int = 4) -> Column:
     """gamma_l = 1 and ``labels`` per class; for a uniform pool gamma_u only sets the total."""
     split = {
         "labels_per_class": labels,
@@ -29,27 +29,27 @@ def column(data: str, short: str, gamma: int, labels: int = 4) -> Setting:
         "max_count": MAX_COUNTS[data],
         "gamma": gamma,
     }
-    return Setting(f"{data}-{short}{gamma}", f"{TITLES[data]} {PROFILES[short]} {gamma}", _tree(data, split))
+    return Column(f"{data}-{short}{gamma}", f"{TITLES[data]} {PROFILES[short]} {gamma}", _tree(data, split))
 
 
-def columns(data: str, gammas: tuple[int, ...], shorts: tuple[str, ...] = ("u", "lt", "a")) -> tuple[Setting, ...]:
+def columns(data: str, gammas: tuple[int, ...], shorts: tuple[str, ...] = ("u", "lt", "a")) -> tuple[Column, ...]:
     return tuple(column(data, short, gamma) for gamma in gammas for short in shorts)
 
 
-def altered(base: Setting, name: str, title: str, tree: Tree) -> Setting:
-    return Setting(name, title, merge(base.tree, tree))
+def altered(base: Column, name: str, title: str, tree: ConfigTree) -> Column:
+    return Column(name, title, merge(base.tree, tree))
 
 
-def _tree(data: str, split: Tree) -> Tree:
+def _tree(data: str, split: ConfigTree) -> ConfigTree:
     """All sets are mirrored, SVHN too, as in the released code."""
     return merge({"data": {"name": data}, "split": split, "augment": {"flip": True}}, VIEWS.get(data, {}))
 
 
 A100 = column("cifar10", "a", 100)
 """CIFAR-10, N = 40, arbitrary, gamma_u = 100: where the authors looked closest, and whose log they released."""
-STL10 = Setting("stl10", "STL-10", _tree("stl10", {"labels_per_class": 4}))
+STL10 = Column("stl10", "STL-10", _tree("stl10", {"labels_per_class": 4}))
 """Its pool is the 100,000 images that nobody labelled, in the mix they come in."""
-IMAGENET127 = Setting(
+IMAGENET127 = Column(
     "imagenet127", "ImageNet-127", _tree("imagenet127", {"labelled_fraction": 0.1, "pool_distribution": "natural"})
 )
 """A tenth of each class is labelled, the rest is the pool, so that gamma_l = gamma_u = 286 is the data's own."""

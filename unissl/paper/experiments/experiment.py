@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unissl.config import Tree
+from unissl.config import ConfigTree
 
 Cell = tuple[str, str]
 """Names of a variant and of a setting: the place of a number in a table."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class Column:
     """A column at full scale, for example CIFAR-10, N = 40, arbitrary, gamma_u = 100."""
 
     name: str
     title: str
-    tree: Tree
+    tree: ConfigTree
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Variant:
 
     name: str
     title: str
-    tree: Tree
+    tree: ConfigTree
 
     @property
     def method(self) -> str:
@@ -55,7 +55,7 @@ class Experiment:
 
     name: str
     title: str
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Column, ...] = ()
     variants: tuple[Variant, ...] = ()
     seeds: tuple[int, ...] = ()
     printed: Mapping[Cell, Printed] = field(default_factory=dict)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unissl.paper.experiments.experiment import Cell, Printed, Setting
+from unissl.paper.experiments.experiment import Cell, Column, Printed
 
 
-def read_printed(text: str, settings: Sequence[Setting]) -> dict[Cell, Printed]:
+def read_printed(text: str, settings: Sequence[Column]) -> dict[Cell, Printed]:
     """One line per row: the name of a variant, then ``mean`` or ``mean/sd`` for each setting in order."""
     cells: dict[Cell, Printed] = {}
     for line in text.strip().splitlines():

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from unissl.paper.figures.series import Series
-from unissl.paper.figures.style import look_of
+from unissl.paper.figures.style import style_of
 
 Reading = Callable[[Mapping[str, Any]], float | None]
 """From the record of the pool at one evaluation to a share, or None where there was nothing to take it of."""
@@ -25,7 +25,7 @@ def pool_curve(one: Series, reading: Reading) -> tuple[list[int], np.ndarray[Any
 
 def draw_curve(ax: Axes, one: Series, reading: Reading, place: int, label: str | None, faint: bool = False) -> None:
     steps, values = pool_curve(one, reading)
-    colour, dashes = look_of(place)
+    colour, dashes = style_of(place)
     seen = np.isfinite(values).any(0)
     steps_seen, values = np.array(steps)[seen], values[:, seen]
     style = (0, (3, 1.5)) if faint else dashes

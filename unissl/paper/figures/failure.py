@@ -17,7 +17,7 @@ import numpy as np
 from unissl.evaluation.diagnostics import class_mass
 from unissl.paper.figures.restored import PoolGraph, pool_graph
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, look_of, panels
+from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, panels, style_of
 
 LENGTHS = (1, 2, 3, 5, 8, 12, 20)
 """beta of the walks that are tried on the finished features."""
@@ -30,7 +30,7 @@ def draw(series: Sequence[Series]) -> Drawn:
     figure, (left, right) = panels(1, 2, PAGE, 2.7, share_y=True)
     for place, (one, title) in enumerate(zip(series, titles(series), strict=True)):
         graph = pool_graph(one.first)
-        colour, _ = look_of(place)
+        colour, _ = style_of(place)
         order = np.argsort(-graph.counts, kind="stable")
         order = order[graph.counts[order] > 0]
         majority, own = masses(graph, graph.walk.steps)

@@ -13,7 +13,7 @@ from unissl.data import DataConfig
 from unissl.errors import UserError
 from unissl.inference.model import load_model
 from unissl.paper.figures.series import FinishedRun
-from unissl.report.samples import ask
+from unissl.report.samples import predict_with_features
 from unissl.splits import SplitConfig
 from unissl.splits.open_set import load_data
 from unissl.utils.progress import Progress
@@ -35,5 +35,5 @@ def features_of_test(run: FinishedRun, most: int = MOST_IMAGES) -> tuple[Floats,
     model = load_model(run.folder)
     views = ImageViews(dataset.test.images, AugmentConfig(), model.mean, model.std, torch.device("cpu"))
     with Progress("looking at test images", len(rows)) as progress:
-        _, features = ask(model, views, rows, progress)
+        _, features = predict_with_features(model, views, rows, progress)
     return features, dataset.test.labels[rows]

@@ -24,7 +24,7 @@ from unissl.paper.figures import (
 )
 from unissl.paper.figures.series import FinishedRun, Series, group, read_run
 from unissl.paper.figures.style import Drawn
-from unissl.paper.grid.plan import Part, Scale, look, plan
+from unissl.paper.grid.plan import Part, Scale, plan, read_outcome
 from unissl.paper.grid.storage import is_url
 
 
@@ -110,7 +110,7 @@ def experiment_series(source: Source, scale: Scale, root: Path) -> list[Series]:
     """Finished runs, named as the experiment names its rows and columns."""
     together: dict[tuple[str, str], list[FinishedRun]] = {}
     for planned in plan(get_experiment(source.experiment), scale, Part(source.only, source.settings)):
-        if look(planned, root).state == "done":
+        if read_outcome(planned, root).state == "done":
             place = (planned.variant.title, planned.setting.title)
             together.setdefault(place, []).append(read_run(planned.folder(root)))
     return [Series(*place, tuple(runs)) for place, runs in together.items()]

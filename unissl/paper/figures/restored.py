@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.errors import UserError
-from unissl.evaluation.graph_diagnostics import Group, Walk, ask_pool, order_of_pool, walk_of
+from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, order_of_pool, walk_of
 from unissl.paper.figures.series import FinishedRun
-from unissl.run.config import build_config, identity
-from unissl.run.setup import assemble, find_device
+from unissl.run.config import build_config, config_hash
+from unissl.run.setup import build_training, setup_device
 from unissl.splits import read_split
 from unissl.splits.open_set import load_data
 from unissl.training import checkpoint
@@ -24,7 +24,7 @@ class PoolGraph:
 
     groups: list[Group]
     truth: npt.NDArray[np.int64]
-    walk: Walk
+    walk: RandomWalk
     num_classes: int
 
     @property
@@ -40,14 +40,14 @@ def pool_graph(run: FinishedRun) -> PoolGraph:
             f"{run.folder.path} has no checkpoint, and its model is without SAGE's projection; train it again."
         )
     config = build_config(run.config)
-    device = find_device(config.machine)
+    device = setup_device(config.machine)
     dataset = load_data(config.data, config.split)
     split = read_split(run.folder.split, len(dataset.train))
     truth = dataset.train.labels[split.unlabelled]
     if not len(truth) or (truth == UNLABELLED).any():
         raise UserError(f"Nobody knows the true classes of the pool of {run.folder.path}; choose another run.")
-    state, batches = assemble(config, dataset, split, device)
-    checkpoint.restore(found[-1], state, identity(config))
+    state, batches = build_training(config, dataset, split, device)
+    checkpoint.restore(found[-1], state, config_hash(config))
     order = order_of_pool(len(truth))
-    groups = ask_pool(state.learner.predict, state.learner.method, batches, split.unlabelled[order], state.step)
+    groups = embed_pool(state.learner.predict, state.learner.method, batches, split.unlabelled[order], state.step)
     return PoolGraph(groups, truth[order], walk_of(state.learner.method), split.num_classes)

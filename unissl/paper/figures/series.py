@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unissl.config import Tree, read_toml
+from unissl.config import ConfigTree, read_toml
 from unissl.errors import UserError
 from unissl.methods.registry import all_methods
 from unissl.plots.curves import Metrics
@@ -23,7 +23,7 @@ class FinishedRun:
     """What a run folder says, images apart."""
 
     folder: RunFolder
-    config: Tree
+    config: ConfigTree
     summary: Mapping[str, Any]
     metrics: Metrics
 

@@ -71,7 +71,7 @@ def panels(rows: int, columns: int, width: float, height: float, share_y: bool =
     return figure, [ax for line in axes for ax in line]
 
 
-def look_of(place: int) -> tuple[str, str | tuple[int, tuple[int, ...]]]:
+def style_of(place: int) -> tuple[str, str | tuple[int, tuple[int, ...]]]:
     """Colour and dashes of the series at this place: a second sign for each, since colour alone may not be seen."""
     return HUES[place % len(HUES)], DASHES[(place // len(HUES)) % len(DASHES)]
 

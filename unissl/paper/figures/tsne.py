@@ -12,7 +12,7 @@ from unissl.paper.figures.features import features_of_test
 from unissl.paper.figures.series import Series, titles
 from unissl.paper.figures.style import HUES, LIGHT, PAGE, Drawn, letter, panels
 from unissl.plots.charts import plain
-from unissl.plots.projection import flatten
+from unissl.plots.projection import project_2d
 
 MOST_NAMED = 14
 SHAPES = ("o", "^")
@@ -29,7 +29,7 @@ def draw(series: Sequence[Series]) -> Drawn:
     figure, axes = panels(rows, columns, PAGE, 0.45 + rows * PAGE / max(columns, 2) * 0.95)
     for ax, one, title in zip(axes, series, titles(series), strict=False):
         features, truth = features_of_test(one.first, MOST_POINTS)
-        points = flatten(features)
+        points = project_2d(features)
         rest = ~np.isin(truth, named)
         ax.scatter(points[rest, 0], points[rest, 1], s=2, color=LIGHT, linewidths=0)
         for place, c in enumerate(named):

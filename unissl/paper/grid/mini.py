@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from unissl.autoconfig.recipes import short
-from unissl.config import Tree, merge, to_tree
+from unissl.config import ConfigTree, merge, to_tree
 from unissl.paper.experiments.columns import CLASSES
 from unissl.paper.grid.resolve import settled
 from unissl.run.config import RunConfig, build_config
@@ -27,23 +27,23 @@ from unissl.run.config import RunConfig, build_config
 STEPS = 300
 UNKNOWN_TESTS = 500
 """Unknowns among the test images, as many as there are digits."""
-BUDGET: Tree = {"steps": STEPS, "evaluations": 10, "log_every": 10, "checkpoint_every": 60}
+BUDGET: ConfigTree = {"steps": STEPS, "evaluations": 10, "log_every": 10, "checkpoint_every": 60}
 NETS = {"wrn-28-2": "wrn-10-1", "resnet-50": "resnet-18"}
 HALF_AS_WIDE = 2
 """WRN-28-2 has features of d = 128, WRN-10-1 of 64."""
 
-DIGITS: Tree = {
+DIGITS: ConfigTree = {
     "data": {"name": "digits", "image_size": 16, "test_holdout": 500},
     "augment": {"flip": False, "pad": 2, "geometry_scale": 0.5},
 }
-FASHION: Tree = {"data": {"name": "fashion-mnist", "image_size": 16, "test_limit": 1000}, "augment": {"pad": 2}}
+FASHION: ConfigTree = {"data": {"name": "fashion-mnist", "image_size": 16, "test_limit": 1000}, "augment": {"pad": 2}}
 CUT_FASHION = merge(FASHION, {"data": {"image_size": 18}, "augment": {"pad": 0, "crop": 16}})
 """Views cut from larger images without a border, as for Food-101."""
 DATA = {
     "cifar10": DIGITS, "svhn": DIGITS,
     "cifar100": FASHION, "food101": CUT_FASHION, "stl10": FASHION, "imagenet127": FASHION,
 }  # fmt: skip
-OWN_MIX: dict[str, Tree] = {
+OWN_MIX: dict[str, ConfigTree] = {
     "stl10": {"pool_distribution": "uniform", "gamma": 1.0, "max_count": 496},
     "imagenet127": {
         "labels_per_class": 50, "labelled_distribution": "long-tailed", "gamma_l": 10.0,
@@ -58,7 +58,7 @@ def mini_config(full: RunConfig) -> RunConfig:
     return settled(build_config(mini_tree(to_tree(full))))
 
 
-def mini_tree(full: Tree) -> Tree:
+def mini_tree(full: ConfigTree) -> ConfigTree:
     method = full["method"]
     small = merge(full, short(method["name"]), DATA[full["data"]["name"]])
     small["net"]["name"] = NETS[full["net"]["name"]]
@@ -70,7 +70,7 @@ def mini_tree(full: Tree) -> Tree:
     return small
 
 
-def _mini_split(full: Tree) -> Tree:
+def _mini_split(full: ConfigTree) -> ConfigTree:
     data, split = full["data"]["name"], dict(full["split"])
     if data in OWN_MIX:
         split.pop("labelled_fraction", None)
@@ -82,7 +82,7 @@ def _mini_split(full: Tree) -> Tree:
     return split
 
 
-def _mini_method(method: Tree, classes: int) -> dict[str, Any]:
+def _mini_method(method: ConfigTree, classes: int) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     if "num_anchors" in method:
         changed["num_anchors"] = method["num_anchors"] // HALF_AS_WIDE

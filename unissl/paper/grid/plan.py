@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from unissl.errors import UserError, did_you_mean
-from unissl.paper.experiments.experiment import Experiment, Setting, Variant
+from unissl.paper.experiments.experiment import Column, Experiment, Variant
 from unissl.paper.grid.mini import mini_config
 from unissl.paper.grid.resolve import full_config
 from unissl.paper.grid.storage import State, examine, place_of
-from unissl.run.config import RunConfig, identity
+from unissl.run.config import RunConfig, config_hash
 
 Scale = Literal["full", "mini"]
-One = TypeVar("One", Setting, Variant)
+One = TypeVar("One", Column, Variant)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PlannedRun:
 
     experiment: Experiment
     variant: Variant
-    setting: Setting
+    setting: Column
     seed: int
     scale: Scale
     config: RunConfig
@@ -37,7 +37,7 @@ class PlannedRun:
     @cached_property
     def key(self) -> str:
         """Hash of the resolved configuration, the same that the run's summary gives as ``config``."""
-        return identity(self.config)
+        return config_hash(self.config)
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ def _chosen(names: Collection[str] | None, there: Sequence[One], what: str) -> l
     return [one for one in there if names is None or one.name in names]
 
 
-def look(run: PlannedRun, root: Path | str) -> Outcome:
+def read_outcome(run: PlannedRun, root: Path | str) -> Outcome:
     """What has become of a run so far; reads nothing but its folder, which may be behind a URL."""
     found = examine(place_of(root, run.scale, run.name), run.key)
     return Outcome(run, found.state, found.summary, found.reason)

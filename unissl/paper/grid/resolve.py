@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from unissl.autoconfig.recipes import paper
-from unissl.config import Tree, merge, to_tree
+from unissl.config import ConfigTree, merge, to_tree
 from unissl.methods.registry import get_method
 from unissl.paper.experiments.columns import CLASSES
-from unissl.paper.experiments.experiment import Setting, Variant
+from unissl.paper.experiments.experiment import Column, Variant
 from unissl.run.config import RunConfig, build_config
 
-BY_DATA: dict[tuple[str, str], Tree] = {
+BY_DATA: dict[tuple[str, str], ConfigTree] = {
     ("cgmatch", "svhn"): {"method": {"threshold_min": 0.9, "threshold_max": 0.95}},
 }
 """What a method was published to do differently on one data set."""
-RECORDED: Tree = {"train": {"diagnostics": True}}
+RECORDED: ConfigTree = {"train": {"diagnostics": True}}
 """Every run keeps what the figures need; it changes no other number. Where nobody knows the truth, it costs nothing."""
 
 
-def full_config(setting: Setting, variant: Variant, seed: int) -> RunConfig:
+def full_config(setting: Column, variant: Variant, seed: int) -> RunConfig:
     """The protocol of the paper, then what belongs to method and data set, then the cell."""
     own = BY_DATA.get((variant.method, setting.tree["data"]["name"]), {})
     layers = (paper(variant.method), RECORDED, own, setting.tree, variant.tree, {"seed": seed})

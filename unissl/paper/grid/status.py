@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unissl.paper.grid.plan import Outcome, PlannedRun, Scale, look
+from unissl.paper.grid.plan import Outcome, PlannedRun, Scale, read_outcome
 from unissl.paper.grid.storage import ORIGIN, is_url
 from unissl.paper.grid.time_estimate import Estimate, estimate
 from unissl.utils.bounded_io import parse_json, read_text
@@ -53,7 +53,7 @@ class Survey:
 
 def survey(runs: Sequence[PlannedRun], root: Path | str) -> Survey:
     different = {run.key: run for run in runs}
-    outcomes = tuple(look(run, root) for run in different.values())
+    outcomes = tuple(read_outcome(run, root) for run in different.values())
     return Survey(outcomes, len(runs), _outdated(runs, root))
 
 

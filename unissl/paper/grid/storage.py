@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 from unissl.config import parse_toml
 from unissl.errors import UserError
-from unissl.run.config import build_config, identity
-from unissl.run_folder import disk_errors
+from unissl.run.config import build_config, config_hash
+from unissl.run_folder import explain_disk_errors
 from unissl.utils.bounded_io import parse_json
 
 State = Literal["done", "cut off", "failed", "missing"]
@@ -140,7 +140,7 @@ def examine(place: Place, key: str) -> Finding:
             if not isinstance(summary, dict) or summary.get("config") != key:
                 return _foreign(f"{place} holds a run of another configuration; move it away")
             return Finding("done", summary)
-        if identity(build_config(parse_toml(place.read("config.toml")))) != key:
+        if config_hash(build_config(parse_toml(place.read("config.toml")))) != key:
             return _foreign(f"{place} holds a begun run of another configuration; move it away")
         return _failure(place) if FAILED in names else Finding("cut off")
     except Unreachable:
@@ -162,7 +162,7 @@ def _failure(place: Place) -> Finding:
 def require_folder(root: Path | str) -> None:
     """Refuse a place for results that cannot be made, before anything runs."""
     if not is_url(root):
-        with disk_errors(Path(root)):
+        with explain_disk_errors(Path(root)):
             Path(root).mkdir(parents=True, exist_ok=True)
     else:
         RemotePlace(str(root)).names()

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from unissl.config import Tree, merge, to_tree
+from unissl.config import ConfigTree, merge, to_tree
 from unissl.errors import UserError
 from unissl.paper.grid.plan import PlannedRun
 from unissl.paper.grid.storage import FAILED, ORIGIN, LocalPlace, RemotePlace, State, examine, is_url, place_of
@@ -38,7 +38,7 @@ class Task:
     name: str
     key: str
     scale: str
-    tree: Tree
+    tree: ConfigTree
     root: str
     """Folder or URL of all results."""
     scratch: str
@@ -48,7 +48,7 @@ class Task:
     origin: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: PlannedRun, root: str, scratch: str, data: str | None, machine: Tree) -> Task:
+    def of(cls, run: PlannedRun, root: str, scratch: str, data: str | None, machine: ConfigTree) -> Task:
         tree = merge(to_tree(run.config), {"machine": machine})
         return cls(run.name, run.key, run.scale, tree, root, scratch, data, run.origin)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unissl.paper.experiments.experiment import Cell, Experiment, Setting, Variant
-from unissl.paper.grid.plan import ALL, Part, Scale, look, plan
+from unissl.paper.experiments.experiment import Cell, Column, Experiment, Variant
+from unissl.paper.grid.plan import ALL, Part, Scale, plan, read_outcome
 
 READINGS = {"last": "last", "mean_last_20": "mean of last 20", "best": "best"}
 """The three ways to take one accuracy from a run's evaluations, and what tables call them. The paper prints the best,
@@ -36,7 +36,7 @@ def gather(experiment: Experiment, scale: Scale, root: Path | str, part: Part = 
     cells: dict[Cell, Found] = {}
     for run in plan(experiment, scale, part):
         found = cells.setdefault((run.variant.name, run.setting.name), Found())
-        outcome = look(run, root)
+        outcome = read_outcome(run, root)
         if outcome.state == "done" and outcome.summary is not None:
             found.summaries[run.seed] = outcome.summary
         else:
@@ -60,6 +60,6 @@ def is_supervised(variant: Variant) -> bool:
     return variant.method in ("fully-supervised", "logit-adjust")
 
 
-def data_of(setting: Setting) -> str:
+def data_of(setting: Column) -> str:
     """The data set of a setting at full size."""
     return str(setting.tree.get("data", {}).get("name", ""))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from scipy import stats
 
-from unissl.paper.experiments.experiment import Cell, Experiment, Setting, Variant
+from unissl.paper.experiments.experiment import Cell, Column, Experiment, Variant
 from unissl.paper.tables.collect import READINGS, Found, is_ours
 from unissl.paper.tables.sheet import HOLE, Sheet
 
@@ -21,7 +21,7 @@ STEPWISE = ("table4",)
 LEVEL = 0.95
 
 
-def difference_sheet(experiment: Experiment, cells: Mapping[Cell, Found], columns: Sequence[Setting]) -> Sheet | None:
+def difference_sheet(experiment: Experiment, cells: Mapping[Cell, Found], columns: Sequence[Column]) -> Sheet | None:
     """None where no pair of rows has two seeds in common."""
     rows = []
     for one, other in pairs(experiment, cells):
@@ -65,7 +65,7 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def _by_seed(
-    cells: Mapping[Cell, Found], one: Variant, other: Variant, column: Setting, reading: str
+    cells: Mapping[Cell, Found], one: Variant, other: Variant, column: Column, reading: str
 ) -> dict[int, float]:
     ours, theirs = (cells[variant.name, column.name].by_seed(reading) for variant in (one, other))
     return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unissl.errors import UserError
-from unissl.paper.experiments.experiment import Cell, Experiment, Printed, Setting
+from unissl.paper.experiments.experiment import Cell, Column, Experiment, Printed
 from unissl.paper.grid.mini import BUDGET
 from unissl.paper.grid.mini import DATA as STAND_INS
 from unissl.paper.grid.plan import ALL, Part, Scale
@@ -47,7 +47,7 @@ def experiment_tables(experiment: Experiment, scale: Scale, root: Path | str, pa
     return Tables(tuple(sheets), tidy(experiment, scale, cells))
 
 
-def measured(experiment: Experiment, scale: Scale, cells: Mapping[Cell, Found], columns: Sequence[Setting]) -> Sheet:
+def measured(experiment: Experiment, scale: Scale, cells: Mapping[Cell, Found], columns: Sequence[Column]) -> Sheet:
     """A line for each method and way to read its accuracy."""
     planned = max(len(found.summaries) + len(found.holes) for found in cells.values())
     readings = dict(READINGS)
@@ -108,7 +108,7 @@ def _average(values: Sequence[Sequence[float]]) -> str:
 
 
 def _printed_row(
-    experiment: Experiment, columns: Sequence[Setting], variant: str, words: tuple[str, ...]
+    experiment: Experiment, columns: Sequence[Column], variant: str, words: tuple[str, ...]
 ) -> tuple[str, ...]:
     found: list[Printed | None] = [experiment.printed.get((variant, s.name)) for s in columns]
     means = [printed.mean for printed in found if printed is not None]
@@ -137,7 +137,7 @@ def _notes(experiment: Experiment, planned: int, cells: Mapping[Cell, Found]) ->
     return [*notes, experiment.note] if experiment.note else notes
 
 
-def _stand_ins(scale: Scale, columns: Sequence[Setting]) -> list[str]:
+def _stand_ins(scale: Scale, columns: Sequence[Column]) -> list[str]:
     """Which small data set is there in the place of which."""
     if scale == "full":
         return []

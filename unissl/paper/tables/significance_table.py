@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from unissl.paper.experiments.experiment import Cell, Experiment, Setting, Variant
+from unissl.paper.experiments.experiment import Cell, Column, Experiment, Variant
 from unissl.paper.experiments.registry import get_experiment
 from unissl.paper.grid.plan import Scale
 from unissl.paper.tables.collect import Found, gather, is_ours, is_supervised
@@ -46,7 +46,7 @@ class Duel:
     comparison: Comparison
 
 
-Compare = Callable[[Experiment, Variant, Setting], Comparison]
+Compare = Callable[[Experiment, Variant, Column], Comparison]
 
 
 def significance_tables(scale: Scale, root: Path | str, reads: Sequence[str]) -> Tables:
@@ -96,13 +96,11 @@ def duels(experiments: Iterable[Experiment], compare: Compare, ask_unprinted: bo
     return made
 
 
-def profile_of(setting: Setting) -> str:
+def profile_of(setting: Column) -> str:
     return PROFILES.get(str(setting.tree.get("split", {}).get("pool_distribution")), OTHER_MIX)
 
 
-def printed_comparison(
-    experiment: Experiment, rival: Variant, setting: Setting, population: bool = False
-) -> Comparison:
+def printed_comparison(experiment: Experiment, rival: Variant, setting: Column, population: bool = False) -> Comparison:
     """Welch's test on what is printed. The paper does not say whether its deviations are those of the sample, which is
     what a t-test wants, or those of a ``population``, which are smaller."""
     widen = math.sqrt(PRINTED_SEEDS / (PRINTED_SEEDS - 1)) if population else 1.0
@@ -162,7 +160,7 @@ def _on_runs(
     reading: str,
     test: Callable[[dict[int, float], dict[int, float]], Comparison],
 ) -> Compare:
-    def compare(experiment: Experiment, rival: Variant, setting: Setting) -> Comparison:
+    def compare(experiment: Experiment, rival: Variant, setting: Column) -> Comparison:
         cells = found[experiment.name]
         ours, theirs = (cells.get((name, setting.name), Found()).by_seed(reading) for name in ("sage", rival.name))
         return test(ours, theirs)

@@ -26,15 +26,15 @@ from unissl.report.findings.labels import (
 from unissl.report.findings.pool import absent_classes, collapse, missing_from_pool, unlike_the_rest, worth_of_pool
 from unissl.report.findings.training import few_images, miscalibrated, too_short
 from unissl.report.headline import Headline
-from unissl.report.outliers import Outsiders
+from unissl.report.outliers import Outliers
 
 
-def health(
+def collect_findings(
     names: Sequence[str],
     *,
     head: Headline | None = None,
     predicted: Sequence[int] | None = None,
-    outsiders: Outsiders | None = None,
+    outsiders: Outliers | None = None,
     doubtful: int = 0,
     checked: int = 0,
     labelled: Sequence[int] = (),

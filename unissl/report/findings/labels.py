@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unissl.data.folder.labels import CONTRADICTED
-from unissl.data.images.issues import SHOWS_LITTLE
+from unissl.data.images.issues import LOW_INFORMATION
 from unissl.report.findings.finding import Finding
 from unissl.report.formatting import counted, listing
-from unissl.report.skipped_files import kinds_of_trouble
+from unissl.report.skipped_files import group_skipped_files
 
 Duplicates = Mapping[str, Any]
 """Images that show the same: kind "exact" or "near", and copies, each with part (test, labelled, pool), row, label."""
@@ -84,7 +84,7 @@ def harmless_copies(groups: int) -> Finding | None:
 def left_out(skipped: Sequence[Mapping[str, str]]) -> Finding | None:
     if not skipped:
         return None
-    kinds = kinds_of_trouble(skipped)
+    kinds = group_skipped_files(skipped)
     told = "; ".join(f"{kind.count:,} × {kind.reason}" for kind in kinds[:3])
     more = f"; and {counted(len(kinds) - 3, 'other reason')}" if len(kinds) > 3 else ""
     return Finding(
@@ -113,7 +113,7 @@ def contradicted(remarks: Sequence[Mapping[str, Any]]) -> Finding | None:
 
 
 def showing_little(remarks: Sequence[Mapping[str, Any]]) -> Finding | None:
-    little = [item for item in remarks if item["remark"] in SHOWS_LITTLE]
+    little = [item for item in remarks if item["remark"] in LOW_INFORMATION]
     if not little:
         return None
     return Finding(

@@ -9,7 +9,7 @@ import numpy as np
 from unissl.report.findings.finding import Finding
 from unissl.report.formatting import listing, percent, signed
 from unissl.report.intervals import Interval
-from unissl.report.outliers import TAIL, Outsiders
+from unissl.report.outliers import TAIL, Outliers
 
 LONELY = 0.05
 """Share of an even mix below which the pool seems not to contain a class."""
@@ -57,7 +57,7 @@ def missing_from_pool(absent: Sequence[int], predicted: Sequence[int], names: Se
     )
 
 
-def unlike_the_rest(outsiders: Outsiders) -> Finding | None:
+def unlike_the_rest(outsiders: Outliers) -> Finding | None:
     """Images that look like none of the classes, if there are more of them than any pool has."""
     if not outsiders.stand_out:
         return None

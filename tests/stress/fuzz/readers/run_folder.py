@@ -17,13 +17,13 @@ from mutate import hostile_tree
 
 from unissl.config import to_toml
 from unissl.evaluation.predictions import Predictions
-from unissl.inference.journal import Draft
+from unissl.inference.journal import PredictionJournal
 from unissl.inference.predict_files import CHUNK, READ, RECORD
-from unissl.inference.prediction_table import count_looks, table_rows
+from unissl.inference.prediction_table import count_reviews, table_rows
 from unissl.report.html import render
 from unissl.report.load_run import read_record
 from unissl.run.config import build_config
-from unissl.run.predictions_io import write_pool_answers, write_test_answers
+from unissl.run.predictions_io import write_pool_predictions, write_test_predictions
 from unissl.run_folder import RunFolder, write_json, write_text
 from unissl.splits import read_split, write_split
 from unissl.types import ImageTable, Split
@@ -127,9 +127,9 @@ def lay_run(place: Path, tested: bool = True) -> RunFolder:
     write_json(folder.manifest, MANIFEST)
     images = np.zeros((10, 8, 8, 1), np.uint8)
     table = ImageTable(images, np.array([0, 1, 2, 2, 0, 1, 2, 0, 1, -2]), tuple(NAMES), tuple("abcdefghij"))
-    write_pool_answers(folder, table, rows[4:], predictions(6))
+    write_pool_predictions(folder, table, rows[4:], predictions(6))
     if tested:
-        write_test_answers(folder, table, predictions(10))
+        write_test_predictions(folder, table, predictions(10))
     return folder
 
 
@@ -211,8 +211,8 @@ def draft_reader(home: Path) -> Reader:
     files = [f"{number}.png" for number in range(CHUNK + 5)]
     out = home / "predictions.csv"
 
-    def open_draft() -> Draft:
-        return Draft(out, folder, files, 1, len(NAMES))
+    def open_draft() -> PredictionJournal:
+        return PredictionJournal(out, folder, files, 1, len(NAMES))
 
     records = np.zeros(CHUNK + 5, RECORD)
     records["state"], records["confidence"] = READ, 0.5
@@ -230,7 +230,7 @@ def draft_reader(home: Path) -> Reader:
         with open_draft() as found:
             assert found.done in (0, CHUNK, CHUNK + 5)
             assert 1 <= found.threads <= 4096
-            count_looks(found.blocks())
+            count_reviews(found.blocks())
             rows = [row for block in table_rows(files[: found.done], found.blocks(), NAMES) for row in block]
             assert len(rows) == found.done
 

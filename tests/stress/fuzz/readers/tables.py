@@ -16,7 +16,7 @@ from PIL import Image
 
 from readers.places import forget_cache, lay
 from unissl.data import DataConfig, load
-from unissl.data.folder.index import list_images, read_layout
+from unissl.data.folder.index import index_folder, list_images
 from unissl.data.folder.labels import read_label_file
 
 FEATURES = {"img": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
@@ -131,7 +131,7 @@ def label_reader(home: Path, name: str) -> Reader:
         (home / name).write_bytes(content)
         for file in read_label_file(home / name, place, listed).named:
             assert not file.startswith(("/", "..")) and (place / file).is_file(), file
-        read_layout(place, str(home / name), None)
+        index_folder(place, str(home / name), None)
 
     return Reader(CSV, read, hostile_csv, text=True)
 

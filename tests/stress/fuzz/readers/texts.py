@@ -11,9 +11,9 @@ from case import Make, Reader
 from mutate import hostile_tree
 
 from unissl.autoconfig.recipes import with_recipe
-from unissl.cli.options import said
+from unissl.cli.options import combine_overrides
 from unissl.config import read_toml, to_toml, to_tree
-from unissl.run.config import build_config, identity
+from unissl.run.config import build_config, config_hash
 
 SMALL = b'seed = 3\n[data]\nname = "digits"\n[method]\nname = "fixmatch"\nthreshold = 0.9\n[train]\nsteps = 10\n'
 SETTINGS = (
@@ -32,8 +32,8 @@ def config_reader(home: Path) -> Reader:
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        config = build_config(with_recipe(said({}, path, ()), None))
-        identity(config)
+        config = build_config(with_recipe(combine_overrides({}, path, ()), None))
+        config_hash(config)
         path.write_text(to_toml(config), encoding="utf-8")
         assert to_tree(build_config(read_toml(path))) == to_tree(config), "written and read again it differs"
 
@@ -56,8 +56,8 @@ def set_reader(home: Path) -> Reader:
 
     def read(content: bytes) -> None:
         words = tuple(content.decode("utf-8", "surrogateescape").split("\n"))
-        config = build_config(with_recipe(said({}, None, words), None))
-        identity(config)
+        config = build_config(with_recipe(combine_overrides({}, None, words), None))
+        config_hash(config)
         to_toml(config)
 
     def hostile(rng: Random) -> bytes:

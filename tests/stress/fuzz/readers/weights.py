@@ -20,10 +20,10 @@ from torch import Tensor
 
 from readers.places import lay
 from readers.run_folder import MANIFEST, lay_run
-from unissl.inference.model import fill, load_model, rebuild
+from unissl.inference.model import build_from_manifest, load_model, load_weights
 from unissl.nets import build
 from unissl.nets.external import load as load_foreign
-from unissl.nets.registry import fresh
+from unissl.nets.registry import create_network
 
 DTYPES = (torch.float16, torch.float64, torch.int32, torch.uint8, torch.bool, torch.bfloat16, torch.complex64)
 
@@ -70,7 +70,7 @@ def model_files(place: Path) -> tuple[Any, dict[str, Tensor], bytes]:
     folder = lay_run(place)
     torch.manual_seed(0)
     net = build("small", 3, 1)
-    module = rebuild(MANIFEST)
+    module = build_from_manifest(MANIFEST)
     tensors = {name: net.state_dict()[name].contiguous() for name in module.state_dict()}
     content = save(tensors)
     folder.model.write_bytes(content)
@@ -82,8 +82,8 @@ def model_reader(home: Path) -> Reader:
 
     def read(damaged: bytes) -> None:
         folder.model.write_bytes(damaged)
-        module = rebuild(MANIFEST)
-        fill(module, folder)
+        module = build_from_manifest(MANIFEST)
+        load_weights(module, folder)
 
     return Reader([content], read, lambda rng: hostile_safetensors(rng, content, tensors))
 
@@ -167,7 +167,7 @@ def checkpoint_reader(home: Path) -> Reader:
 def backbone_reader(home: Path) -> Reader:
     """``small@FILE.safetensors``: weights of a network of ours from anywhere, with a manifest beside them."""
     torch.manual_seed(0)
-    tensors = {name: value.contiguous() for name, value in fresh("small", 3, 3, 0.1).state_dict().items()}
+    tensors = {name: value.contiguous() for name, value in create_network("small", 3, 3, 0.1).state_dict().items()}
     content = save(tensors)
     path = home / "weights" / "w.safetensors"
     lay(home / "weights", {"w.safetensors": content, "manifest.json": json.dumps(MANIFEST).encode()})
@@ -181,7 +181,7 @@ def backbone_reader(home: Path) -> Reader:
 
 def backbone_manifest_reader(home: Path) -> Reader:
     """The manifest beside such weights, which says what images they expect."""
-    tensors = {name: value.contiguous() for name, value in fresh("small", 3, 3, 0.1).state_dict().items()}
+    tensors = {name: value.contiguous() for name, value in create_network("small", 3, 3, 0.1).state_dict().items()}
     path = home / "weights" / "w.safetensors"
     good = {"mean": [0.5] * 3, "std": [0.25] * 3, "height": 8}
     lay(home / "weights", {"w.safetensors": save(tensors)})

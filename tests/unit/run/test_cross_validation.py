@@ -13,8 +13,8 @@ from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.batches import Batches
 from unissl.run.config import RunConfig, build_config
-from unissl.run.cross_validation import cross_validate, folds_of, refits, without
-from unissl.run.setup import assemble_on
+from unissl.run.cross_validation import count_refits, cross_validate, make_folds, without_labels
+from unissl.run.setup import build_training_on
 from unissl.run_folder import RunFolder, read_json
 from unissl.training.trainer import Trainer
 from unissl.types import Split
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 def test_every_label_is_left_out_once_and_no_class_is_ever_without() -> None:
     labels = np.repeat(np.arange(5), [4, 2, 7, 3, 4])
-    folds = folds_of(labels, 4, seed=3)
+    folds = make_folds(labels, 4, seed=3)
     assert len(folds) == 4
     assert sorted(np.concatenate(folds)) == list(range(len(labels)))
     for held in folds:
@@ -36,16 +36,16 @@ def test_every_label_is_left_out_once_and_no_class_is_ever_without() -> None:
 
 def test_a_class_with_one_label_keeps_it() -> None:
     labels = np.array([0, 1, 1, 2, 2, 2])
-    assert sorted(np.concatenate(folds_of(labels, 4, seed=0))) == [1, 2, 3, 4, 5]
+    assert sorted(np.concatenate(make_folds(labels, 4, seed=0))) == [1, 2, 3, 4, 5]
 
 
 def test_nothing_to_leave_out() -> None:
-    assert folds_of(np.array([0, 1, 2]), 4, seed=0) == []
+    assert make_folds(np.array([0, 1, 2]), 4, seed=0) == []
 
 
 def test_folds_follow_the_seed() -> None:
     labels = np.repeat(np.arange(10), 4)
-    first, again, other = (folds_of(labels, 4, seed) for seed in (1, 1, 2))
+    first, again, other = (make_folds(labels, 4, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
@@ -74,7 +74,7 @@ def blobs() -> tuple[Split, FeatureViews]:
 def validate(tmp_path: Path, config: RunConfig, split: Split, views: FeatureViews) -> dict[str, Any] | None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    _, batches = assemble_on(config, views, split, CPU)
+    _, batches = build_training_on(config, views, split, CPU)
     return cross_validate(config, folder, split, batches, quiet=True)
 
 
@@ -105,13 +105,13 @@ def test_held_out_images_are_in_neither_source(tmp_path: Path, monkeypatch: pyte
     real = Trainer.run
 
     def spy(trainer: Trainer) -> None:
-        pools = trainer.batches.pools
+        pools = trainer.batches.subsets
         seen.append((set(pools["labelled"].rows.tolist()), set(pools["unlabelled"].rows.tolist())))
         real(trainer)
 
     monkeypatch.setattr(Trainer, "run", spy)
     validate(tmp_path, settings(steps=2), split, views)
-    folds = folds_of(split.labels, 4, seed=0)
+    folds = make_folds(split.labels, 4, seed=0)
     assert len(seen) == len(folds)
     for (labelled, pool), held in zip(seen, folds, strict=True):
         rows = set(split.labelled[held].tolist())
@@ -132,7 +132,7 @@ def test_refits_that_are_done_are_not_repeated(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Trainer, "run", stop_in_third)
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    batches: Batches = assemble_on(config, views, split, CPU)[1]
+    batches: Batches = build_training_on(config, views, split, CPU)[1]
     with pytest.raises(KeyboardInterrupt):
         cross_validate(config, folder, split, batches, quiet=True)
     again = cross_validate(config, folder, split, batches, quiet=True)
@@ -146,13 +146,13 @@ def test_no_estimate_where_it_is_not_wanted_or_not_possible(tmp_path: Path) -> N
     split, views = blobs()
     assert validate(tmp_path / "a", settings(folds=0), split, views) is None
     single = Split(np.arange(3), np.arange(3), split.unlabelled, 3)
-    assert refits(settings(), single) == 0
+    assert count_refits(settings(), single) == 0
     assert validate(tmp_path / "b", settings(), single, views) is None
 
 
 def test_a_split_without_some_labels() -> None:
     split, _ = blobs()
-    less = without(split, np.array([0, 5]))
+    less = without_labels(split, np.array([0, 5]))
     assert less.labelled.tolist() == [row for row in range(24) if row not in (0, 5)]
     assert less.labels.tolist() == [split.labels[row] for row in less.labelled]
     assert np.array_equal(less.unlabelled, split.unlabelled)

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from unissl.autoconfig.recipes import with_recipe
-from unissl.cli.options import said
+from unissl.cli.options import combine_overrides
 from unissl.errors import UserError
 
 
 def test_minutes_on_the_command_line_replace_steps_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[train]\nsteps = 3\nepochs = 2\n")
-    assert said({"train": {"minutes": 5.0}}, file, ())["train"] == {"minutes": 5.0, "epochs": 2}
+    assert combine_overrides({"train": {"minutes": 5.0}}, file, ())["train"] == {"minutes": 5.0, "epochs": 2}
     file.write_text("[train]\nminutes = 3\n")
-    assert said({"train": {"steps": 7}}, file, ())["train"] == {"steps": 7}
-    assert said({"train": {"steps": 7}}, file, ("train.minutes=2",))["train"] == {"minutes": 2}
+    assert combine_overrides({"train": {"steps": 7}}, file, ())["train"] == {"steps": 7}
+    assert combine_overrides({"train": {"steps": 7}}, file, ("train.minutes=2",))["train"] == {"minutes": 2}
 
 
 def test_both_at_once() -> None:
     with pytest.raises(UserError, match="either --steps or --minutes"):
-        said({"train": {"steps": 7, "minutes": 1.0}}, None, ())
+        combine_overrides({"train": {"steps": 7, "minutes": 1.0}}, None, ())
 
 
 def test_minutes_replace_the_recipe() -> None:

@@ -8,10 +8,10 @@ import pytest
 from unissl.data import DataConfig, from_arrays
 from unissl.errors import UserError
 from unissl.evaluation.diagnostics import pseudo_label_quality
-from unissl.evaluation.metrics import judge, outlier_auroc
+from unissl.evaluation.metrics import evaluate_predictions, outlier_auroc
 from unissl.evaluation.predictions import Predictions
 from unissl.splits import SplitConfig
-from unissl.splits.open_set import add_unknowns, declare_unknown, load_data
+from unissl.splits.open_set import add_ood_images, load_data, mark_ood_classes
 from unissl.types import OOD
 
 
@@ -30,9 +30,9 @@ def test_unknown_classes_leave_the_classes_and_keep_their_images() -> None:
 def test_names_of_unknown_classes_are_checked() -> None:
     digits = load_data(DataConfig(name="digits"), SplitConfig())
     with pytest.raises(UserError, match="no class 'nine'"):
-        declare_unknown(digits, ("nine",))
+        mark_ood_classes(digits, ("nine",))
     with pytest.raises(UserError, match="at least two classes"):
-        declare_unknown(digits, tuple("012345678"))
+        mark_ood_classes(digits, tuple("012345678"))
 
 
 @pytest.mark.parametrize(("channels", "other"), [(1, 3), (3, 1), (3, 3)])
@@ -45,7 +45,7 @@ def test_a_second_data_set_is_brought_to_shape(channels: int, other: int) -> Non
     labels, test = np.array([0, 1, 0, 1]), np.array([0, 1])
     ours = from_arrays(made(4, 10, channels), labels, test=(made(2, 10, channels), test))
     theirs = from_arrays(made(3, 16, other), [0, 1, 1], test=(made(2, 16, other), test))
-    both = add_unknowns(ours, theirs)
+    both = add_ood_images(ours, theirs)
     assert both.train.labels.tolist() == [0, 1, 0, 1, OOD, OOD, OOD]
     assert both.train.images.shape == (7, 10, 10, channels)
     assert both.test is not None and both.test.labels.tolist() == [0, 1, OOD, OOD]
@@ -59,7 +59,7 @@ def test_of_a_second_data_set_the_first_classes_can_be_taken() -> None:
     images = np.arange(6, dtype=np.uint8).repeat(64).reshape(6, 8, 8, 1)
     ours = from_arrays(images[:2], [0, 1], test=(images[:2], np.array([0, 1])))
     theirs = from_arrays(images, [0, 1, 2, 2, 1, 0], test=(images[:3], np.array([0, 1, 2])))
-    both = add_unknowns(ours, theirs, classes=2)
+    both = add_ood_images(ours, theirs, classes=2)
     assert both.train.images[2:, 0, 0, 0].tolist() == [0, 1, 4, 5]
     assert both.test is not None and both.test.images[2:, 0, 0, 0].tolist() == [0, 1]
     with pytest.raises(ValueError, match="give unknown_data too"):
@@ -77,11 +77,11 @@ def test_auroc_counts_pairs() -> None:
 
 def test_accuracy_is_that_on_known_classes() -> None:
     probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=np.float32)
-    found = judge(np.array([0, 0, OOD]), Predictions(probs), 2)
+    found = evaluate_predictions(np.array([0, 0, OOD]), Predictions(probs), 2)
     assert found["accuracy"] == 0.5 and found["ood_test_images"] == 1
     assert found["auroc"] == 1.0  # without a detector: one minus the largest probability
-    assert judge(np.array([0, 0, OOD]), Predictions(probs, np.array([3.0, 2.0, 1.0])), 2)["auroc"] == 0.0
-    assert "auroc" not in judge(np.array([0, 0, 1]), Predictions(probs), 2)
+    assert evaluate_predictions(np.array([0, 0, OOD]), Predictions(probs, np.array([3.0, 2.0, 1.0])), 2)["auroc"] == 0.0
+    assert "auroc" not in evaluate_predictions(np.array([0, 0, 1]), Predictions(probs), 2)
 
 
 def test_a_class_for_an_unknown_is_wrong() -> None:

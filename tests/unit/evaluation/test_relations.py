@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from unissl.evaluation.diagnostics import class_mass, macro_f1, relation_quality
-from unissl.evaluation.graph_diagnostics import Group, Walk, neighbours, order_of_pool, votes
+from unissl.evaluation.graph_diagnostics import Group, RandomWalk, neighbours, order_of_pool, votes
 from unissl.ops.simplex import simplex_anchors
 from unissl.run.config import build_config
 from unissl.run.pipeline import resume, run
 from unissl.run_folder import RunFolder
 
-WALK = Walk(ridge=0.1, steps=3, temperature=0.25, self_bias=2.0)
+WALK = RandomWalk(ridge=0.1, steps=3, temperature=0.25, self_bias=2.0)
 TINY: dict[str, Any] = {
     "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
     "split": {"max_count": 30, "gamma": 5.0},
@@ -60,7 +60,7 @@ def test_neighbours_by_loops() -> None:
     np.fill_diagonal(consensus, 0)
     expected = consensus / consensus.sum(1, keepdims=True)
     assert neighbours(nodes, walk).numpy() == pytest.approx(expected)
-    with_anchors = Walk(walk.ridge, walk.steps, walk.temperature, walk.self_bias, simplex_anchors(3).double())
+    with_anchors = RandomWalk(walk.ridge, walk.steps, walk.temperature, walk.self_bias, simplex_anchors(3).double())
     assert neighbours(nodes, with_anchors).numpy() == pytest.approx(expected)
 
 

@@ -19,22 +19,22 @@ from unissl.autoconfig.suggest import (
     PHOTO_MINUTES,
     SIZES,
     STEPS,
-    advise,
     feature_minutes,
     for_photos,
     from_scratch,
     seconds_per_image,
-    with_advice,
+    suggest,
+    suggest_config,
 )
 from unissl.data import DataConfig
-from unissl.data.folder.probe import Glance, glance
-from unissl.distil.config import MOST_MAPS
+from unissl.data.folder.probe import DatasetProbe, probe_dataset
+from unissl.distil.config import MAX_FEATURE_MAPS
 from unissl.features.extract import BATCH
 from unissl.nets.pretrained import installed
 from unissl.run.config import RunConfig, build_config
 
 needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
-SEEN = Glance(images=6000, labels=400, classes=100, side=300, colour=True)
+SEEN = DatasetProbe(images=6000, labels=400, classes=100, side=300, colour=True)
 
 
 def folder(tmp_path: Path, colour: bool = True, side: int = 40) -> Path:
@@ -49,14 +49,14 @@ def folder(tmp_path: Path, colour: bool = True, side: int = 40) -> Path:
 
 
 def advised(said: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
-    advice = with_advice(said)
+    advice = suggest_config(said)
     return build_config(with_recipe(advice.settings, advice.recipe)), advice.reasons
 
 
 @pytest.mark.parametrize("colour", [True, False])
 def test_a_glance_at_a_folder(tmp_path: Path, colour: bool) -> None:
-    seen = glance(DataConfig(name="folder", root=str(folder(tmp_path, colour))))
-    assert seen == Glance(images=13, labels=9, classes=2, side=41, colour=colour)  # 41.5, the median of 40 to 43
+    seen = probe_dataset(DataConfig(name="folder", root=str(folder(tmp_path, colour))))
+    assert seen == DatasetProbe(images=13, labels=9, classes=2, side=41, colour=colour)  # 41.5, the median of 40 to 43
 
 
 def test_several_labels_for_one_file_are_told_before_the_start(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_several_labels_for_one_file_are_told_before_the_start(tmp_path: Path) -
 def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
     for file in folder(tmp_path, colour=False).rglob("*.png"):
         Image.open(file).convert("RGB").save(file)
-    assert not glance(DataConfig(name="folder", root=str(tmp_path))).colour
+    assert not probe_dataset(DataConfig(name="folder", root=str(tmp_path))).colour
 
 
 @needs_weights
@@ -111,13 +111,13 @@ def test_without_weights_a_small_network_learns_from_scratch(tmp_path: Path, mon
 
 def test_a_method_that_reads_inner_maps_learns_from_scratch(tmp_path: Path) -> None:
     said = {"data": {"name": "folder", "root": str(folder(tmp_path))}, "method": {"name": "meta-expert"}}
-    advice = advise(said)
+    advice = suggest(said)
     assert advice is not None and advice.recipe == "short" and "needs more than the vectors" in advice.reasons[0]
 
 
 def test_known_data_sets_have_their_recipes() -> None:
-    assert advise({"data": {"name": "digits"}}) is None
-    assert advise({}) is None
+    assert suggest({"data": {"name": "digits"}}) is None
+    assert suggest({}) is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_known_data_sets_have_their_recipes() -> None:
     ],
 )
 def test_the_size_follows_the_time(minutes: float | None, per_image: float, side: int, size: int) -> None:
-    seen = Glance(6000, 400, 100, side, True)
+    seen = DatasetProbe(6000, 400, 100, side, True)
     assert for_photos(seen, minutes, per_image).settings["data"]["image_size"] == size
 
 
@@ -161,14 +161,14 @@ def test_time_is_aimed_at_where_nobody_has_said_how_long() -> None:
         for_photos(SEEN, None, 0.001, epochs_said=True),
         for_photos(SEEN, None, 0.001, further=False),
         for_photos(replace(SEEN, images=SEEN.labels), None, 0.001),
-        for_photos(replace(SEEN, images=MOST_MAPS + 1), None, 0.001),
+        for_photos(replace(SEEN, images=MAX_FEATURE_MAPS + 1), None, 0.001),
     ]
     assert not any(other.aim or "fits into" in "; ".join(other.reasons) for other in others)
 
 
 @needs_weights
 def test_passes_that_the_user_has_said_stay(tmp_path: Path) -> None:
-    advice = with_advice({"data": {"name": "folder", "root": str(folder(tmp_path))}, "distil": {"epochs": 2.0}})
+    advice = suggest_config({"data": {"name": "folder", "root": str(folder(tmp_path))}, "distil": {"epochs": 2.0}})
     assert advice.settings["distil"] == {"epochs": 2.0} and advice.aim is None
 
 
@@ -186,7 +186,7 @@ def test_a_frozen_network_that_was_named_is_taken(tmp_path: Path) -> None:
 
 
 def test_grey_images_are_not_mirrored() -> None:
-    advice = for_photos(Glance(100, 10, 2, 28, False), None, 0.001)
+    advice = for_photos(DatasetProbe(100, 10, 2, 28, False), None, 0.001)
     assert advice.settings["augment"] == {"flip": False}
     assert any("mirror" in reason for reason in advice.reasons)
 
@@ -208,7 +208,7 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
         ({"distil": {"multi_crop": False}}, 13, COPIES),
         ({}, 9, COPIES),  # all labelled
         ({"method": {"name": "labels-only"}}, 13, COPIES),
-        ({}, MOST_MAPS + 1, COPIES),
+        ({}, MAX_FEATURE_MAPS + 1, COPIES),
     ],
 )
 def test_pictures_of_the_last_stages_count_where_they_are_made(
@@ -219,13 +219,13 @@ def test_pictures_of_the_last_stages_count_where_they_are_made(
         "unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, number: asked.append(number) or 0.1
     )
     monkeypatch.setattr("unissl.autoconfig.suggest.glance", lambda data: replace(SEEN, images=images, labels=9))
-    advise({"data": {"name": "folder", "root": str(tmp_path)}, **said})
+    suggest({"data": {"name": "folder", "root": str(tmp_path)}, **said})
     assert asked == [passes]
 
 
 def test_says_what_becomes_of_the_last_stages() -> None:
     def said(images: int, further: bool) -> str:
-        return "; ".join(for_photos(Glance(images, 400, 100, 300, True), None, 0.001, further=further).reasons)
+        return "; ".join(for_photos(DatasetProbe(images, 400, 100, 300, True), None, 0.001, further=further).reasons)
 
     assert "trains its last stages afterwards, on what 5,600 unlabelled images agree on" in said(6000, True)
     assert "leaves its last stages as they are: more than 20,000 images" in said(20_001, True)
@@ -244,5 +244,5 @@ def test_length_of_training_on_vectors_unless_the_time_decides_it() -> None:
 )
 def test_says_so_only_where_it_will_be_so(said: dict[str, dict[str, object]], further: bool, tmp_path: Path) -> None:
     data = {"name": "folder", "root": str(folder(tmp_path)), "image_size": 96}
-    advice = advise({"data": data, **said})
+    advice = suggest({"data": data, **said})
     assert advice is not None and any("last stages" in reason for reason in advice.reasons) == further

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unissl.errors import UserError
-from unissl.run_folder import RunFolder, disk_errors, read_json, write_atomically, write_json, write_text
+from unissl.run_folder import RunFolder, explain_disk_errors, read_json, write_atomically, write_json, write_text
 
 
 def test_a_failing_writer_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_a_disk_refuses_is_a_sentence(number: int, words: str, tmp_path: Pa
 
 
 def test_errors_that_are_not_the_system_s_stay_what_they_are() -> None:
-    with pytest.raises(OSError, match="broken"), disk_errors(Path("x")):
+    with pytest.raises(OSError, match="broken"), explain_disk_errors(Path("x")):
         raise OSError("broken")
 
 

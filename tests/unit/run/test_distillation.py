@@ -19,28 +19,28 @@ from test_material import CPU, FROZEN, carried_out, needs_weights, photos, setti
 
 from unissl.autoconfig.recipes import with_recipe
 from unissl.distil import soft_labels
-from unissl.distil.config import MOST_MAPS
+from unissl.distil.config import MAX_FEATURE_MAPS
 from unissl.errors import UserError
 from unissl.estimators import SAGEClassifier
-from unissl.features.extract import LENGTH, BehindFront, extract, last_stages
+from unissl.features.extract import FEATURE_NORM, WithBackbone, extract_features, trainable_stages_of
 from unissl.inference.model import load_model
-from unissl.nets.linear_net import LinearNet
+from unissl.nets.linear_net import LinearHead
 from unissl.report.html import curve_of
 from unissl.report.load_run import read_record
-from unissl.report.samples import look
+from unissl.report.samples import collect_samples
 from unissl.run import inputs as material
-from unissl.run.budget import Beside, Cost, settle_budget, settle_steps
-from unissl.run.config import RunConfig, build_config, reference_config
+from unissl.run.budget import Cost, ReservedTime, plan_budget, steps_from_minutes
+from unissl.run.config import RunConfig, baseline_config, build_config
 from unissl.run.distillation import (
     TEACHER_SECONDS,
+    fit_epochs_to_time,
+    run_distillation,
     seconds_per_epoch,
     seconds_per_image,
-    settle_further,
-    train_further,
-    trains_further,
+    should_distil,
 )
-from unissl.run.pipeline import resume, split_of
-from unissl.run.setup import assemble
+from unissl.run.pipeline import build_split, resume
+from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder
 
 FURTHER = {"epochs": 2.0, "batch": 8}
@@ -59,12 +59,12 @@ def further(method: str = "sage", **groups: Any) -> RunConfig:
 def test_maps_are_those_that_enter_the_last_stages(in_float32: None) -> None:
     """And vectors beside maps are those without."""
     config, images = further(), photos().train.images
-    made = extract(images, "efficientnet-lite0", config.augment, 1, CPU, maps=True)
-    plain = extract(images, "efficientnet-lite0", config.augment, 1, CPU)
+    made = extract_features(images, "efficientnet-lite0", config.augment, 1, CPU, maps=True)
+    plain = extract_features(images, "efficientnet-lite0", config.augment, 1, CPU)
     assert made.maps is not None and plain.maps is None
     assert made.maps.shape == (38, 2, 2, 2, 112) and made.maps.dtype == np.float16
     np.testing.assert_allclose(made.vectors, plain.vectors, atol=1e-5)
-    stages = last_stages(material.backbone("efficientnet-lite0", 3))
+    stages = trainable_stages_of(material.backbone("efficientnet-lite0", 3))
     for view in (0, 1):
         entering = torch.from_numpy(made.maps[:, view].astype(np.float32)).permute(0, 3, 1, 2)
         with torch.no_grad():
@@ -81,8 +81,8 @@ def test_the_student_is_shipped_recorded_and_told_of(tmp_path: Path, monkeypatch
     assert [line["step"] for line in evaluations] == [2, 4, 4 + 7]  # 2 epochs of 30 images, 8 a step
     without_package(monkeypatch)
     model = load_model(folder)
-    assert isinstance(model.module, BehindFront) or isinstance(model.module.module, BehindFront)
-    assert any(isinstance(part, LinearNet) for part in model.module.modules())
+    assert isinstance(model.module, WithBackbone) or isinstance(model.module.module, WithBackbone)
+    assert any(isinstance(part, LinearHead) for part in model.module.modules())
     assert dataset.test is not None
     said = model.predict(dataset.test.images).classes
     assert (said == dataset.test.labels).mean() == run.summary["accuracy"]["last"] == evaluations[-1]["accuracy"]
@@ -108,7 +108,7 @@ def test_the_report_sees_the_vectors_of_the_student(tmp_path: Path, monkeypatch:
         raise AssertionError("the backbone ran again")
 
     monkeypatch.setattr("unissl.features.extract._extract", forbidden)
-    seen = look(record, dataset)
+    seen = collect_samples(record, dataset)
     model = load_model(RunFolder(tmp_path / "run"))
     whole = model.predict(dataset.train.images[seen.labelled])
     np.testing.assert_allclose(seen.said.probs, whole.probs, atol=2e-3)
@@ -130,7 +130,7 @@ def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
             yield file.getvalue()
 
     with_files = replace(dataset, train=replace(dataset.train, originals=originals))
-    split = split_of(config, dataset)
+    split = build_split(config, dataset)
     shown: list[list[torch.Tensor]] = []
 
     def spied(pictures: list[torch.Tensor], *given: Any) -> torch.Tensor:
@@ -139,12 +139,12 @@ def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
 
     monkeypatch.setattr("unissl.run.distillation.soft_labels", spied)
     for data in (with_files, dataset):
-        state, batches = assemble(config, data, split, CPU)
-        train_further(config, state, batches, data, split)
+        state, batches = build_training(config, data, split, CPU)
+        run_distillation(config, state, batches, data, split)
     assert [len(pictures) for pictures in shown] == ([3, 1] if wanted else [1, 1])
     assert torch.equal(shown[0][0], shown[1][0])
     lengths = torch.stack([picture.norm(dim=1) for picture in shown[0]])
-    assert torch.allclose(lengths, torch.full_like(lengths, LENGTH))
+    assert torch.allclose(lengths, torch.full_like(lengths, FEATURE_NORM))
 
 
 @needs_weights
@@ -172,16 +172,16 @@ def test_cut_off_behind_the_last_step_it_ends_with_the_same_bits(
 def test_where_there_is_nothing_to_learn_or_no_place_for_it_the_backbone_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = split_of(further(), photos())
-    assert trains_further(further(), 38, split)
-    assert trains_further(further("fixmatch"), 38, split)
-    assert not trains_further(settings(), 38, split)
-    assert not trains_further(further("labels-only"), 38, split)
-    assert not trains_further(further("ssb"), 38, split)  # its detector is a head of its own
-    assert not trains_further(further(), MOST_MAPS + 1, split)
-    summary = carried_out(reference_config(further()), tmp_path / "reference").summary
+    split = build_split(further(), photos())
+    assert should_distil(further(), 38, split)
+    assert should_distil(further("fixmatch"), 38, split)
+    assert not should_distil(settings(), 38, split)
+    assert not should_distil(further("labels-only"), 38, split)
+    assert not should_distil(further("ssb"), 38, split)  # its detector is a head of its own
+    assert not should_distil(further(), MAX_FEATURE_MAPS + 1, split)
+    summary = carried_out(baseline_config(further()), tmp_path / "reference").summary
     assert "distilled" not in summary
-    monkeypatch.setattr("unissl.distil.config.MOST_MAPS", 37)
+    monkeypatch.setattr("unissl.distil.config.MAX_FEATURE_MAPS", 37)
     assert "distilled" not in carried_out(further(), tmp_path / "large").summary
 
 
@@ -189,17 +189,17 @@ def test_where_there_is_nothing_to_learn_or_no_place_for_it_the_backbone_stays(
 def test_its_time_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget with room for it leaves the epochs as they are, a short one cuts them down, but never to none."""
     config, dataset = further(), photos()
-    split = split_of(config, dataset)
+    split = build_split(config, dataset)
     monkeypatch.setattr("unissl.run.distillation.seconds_per_epoch", lambda *given: 50.0)
     monkeypatch.setattr("unissl.run.distillation.seconds_per_image", lambda *given: 0.1)
     beside = 38 * TEACHER_SECONDS + 0.9  # 38 images, and 9 for testing
-    settled, seconds = settle_further(config, dataset, split, CPU, 1000.0, 0.1)
+    settled, seconds = fit_epochs_to_time(config, dataset, split, CPU, 1000.0, 0.1)
     assert settled == config and seconds == pytest.approx(beside + 100)
-    settled, seconds = settle_further(config, dataset, split, CPU, beside + 50, 0.1)
+    settled, seconds = fit_epochs_to_time(config, dataset, split, CPU, beside + 50, 0.1)
     assert settled.distil.epochs == 1.0 and seconds == pytest.approx(beside + 50)
     for fewest, epochs in ((0.1, 0.1), (1.0, 1.0), (3.0, 2.0)):  # never more than were asked for
-        assert settle_further(config, dataset, split, CPU, -3.0, fewest)[0].distil.epochs == epochs
-    assert settle_further(settings(), dataset, split, CPU, 1.0, 0.1) == (settings(), 0.0)
+        assert fit_epochs_to_time(config, dataset, split, CPU, -3.0, fewest)[0].distil.epochs == epochs
+    assert fit_epochs_to_time(settings(), dataset, split, CPU, 1.0, 0.1) == (settings(), 0.0)
 
 
 @needs_weights
@@ -212,14 +212,14 @@ def test_passes_give_way_to_a_time_that_nobody_has_said(
 ) -> None:
     """The steps are given and stay; what is left behind them goes into passes, of which there is at least one."""
     config, dataset = further(), photos()
-    split = split_of(config, dataset)
-    state, batches = assemble(config, dataset, split, CPU)
+    split = build_split(config, dataset)
+    state, batches = build_training(config, dataset, split, CPU)
     monkeypatch.setattr("unissl.run.distillation.TEACHER_SECONDS", 0.0)
     monkeypatch.setattr("unissl.run.distillation.seconds_per_epoch", lambda *given: 50.0)
     monkeypatch.setattr("unissl.run.distillation.seconds_per_image", lambda *given: 3 / 9)
     monkeypatch.setattr("unissl.run.budget.measure", lambda *given: Cost(per_step=38.0, overhead=0.0))
     monkeypatch.setattr("time.monotonic", lambda: 7.0)
-    settled = settle_budget(config, state, batches, dataset, split, Beside(started=7.0), aim)
+    settled = plan_budget(config, state, batches, dataset, split, ReservedTime(started=7.0), aim)
     assert config.train.steps == 4 and settled.distil.epochs == epochs
     assert settled.model_copy(update={"distil": config.distil}) == config
 
@@ -227,12 +227,12 @@ def test_passes_give_way_to_a_time_that_nobody_has_said(
 @needs_weights
 def test_measuring_what_a_run_will_take_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     config, dataset = further(), photos()
-    split = split_of(config, dataset)
-    state, batches = assemble(config, dataset, split, CPU)
+    split = build_split(config, dataset)
+    state, batches = build_training(config, dataset, split, CPU)
     monkeypatch.setattr("unissl.training.timing.MIN_SECONDS", 0.0)
     weights = {name: value.clone() for name, value in state.learner.state_dict().items()}
     draws = torch.get_rng_state()
-    settled = settle_budget(config, state, batches, dataset, split, Beside(reference=split, refits=2), aim=1000.0)
+    settled = plan_budget(config, state, batches, dataset, split, ReservedTime(reference=split, refits=2), aim=1000.0)
     assert settled == config and torch.equal(torch.get_rng_state(), draws)
     assert all(torch.equal(value, weights[name]) for name, value in state.learner.state_dict().items())
 
@@ -240,9 +240,10 @@ def test_measuring_what_a_run_will_take_leaves_no_trace(monkeypatch: pytest.Monk
 @needs_weights
 def test_a_minute_for_the_student_is_a_minute_less_for_the_method() -> None:
     config, dataset = further(train={"minutes": 2.0, "evaluations": 1}), photos()
-    state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
+    state, batches = build_training(config, dataset, build_split(config, dataset), CPU)
     steps = [
-        settle_steps(config, state, batches, beside=Beside(afterwards=seconds)).train.steps or 0 for seconds in (0, 119)
+        steps_from_minutes(config, state, batches, beside=ReservedTime(afterwards=seconds)).train.steps or 0
+        for seconds in (0, 119)
     ]
     assert steps[1] < steps[0]
 
@@ -250,7 +251,7 @@ def test_a_minute_for_the_student_is_a_minute_less_for_the_method() -> None:
 @needs_weights
 def test_passes_over_a_pool_are_measured() -> None:
     config, dataset = further(), photos()
-    maps = material.extracted(config, dataset.train.images, 1, CPU).maps
+    maps = material.cached_features(config, dataset.train.images, 1, CPU).maps
     assert maps is not None and seconds_per_epoch(config, maps, 1000, 3, CPU) > 0
     assert seconds_per_image(config, dataset, CPU) > 0
 
@@ -265,7 +266,7 @@ def test_the_report_of_a_run_with_maps_and_no_student_makes_nothing_anew(
         raise AssertionError("the backbone ran again")
 
     monkeypatch.setattr("unissl.features.extract._extract", forbidden)
-    assert look(read_record(RunFolder(tmp_path / "run")), photos()).features.shape[0] == 8
+    assert collect_samples(read_record(RunFolder(tmp_path / "run")), photos()).features.shape[0] == 8
 
 
 @needs_weights
@@ -300,7 +301,7 @@ def test_a_folder_that_contradicts_itself_gets_one_sentence(
     else:
         place.write_text(json.dumps(json.loads(place.read_text()) | change))
     with pytest.raises(UserError, match=complaint):
-        look(read_record(RunFolder(tmp_path / "run")), photos())
+        collect_samples(read_record(RunFolder(tmp_path / "run")), photos())
 
 
 def test_refused_without_a_backbone_that_has_such_stages() -> None:

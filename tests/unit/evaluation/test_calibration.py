@@ -10,14 +10,14 @@ import pytest
 
 from unissl.evaluation.calibration import (
     COLDEST,
-    FEWEST_LABELS,
     HOTTEST,
+    MIN_LABELS,
+    apply_temperature,
     calibrate,
     calibration_error,
     fit_temperature,
     negative_log_likelihood,
     reliability,
-    tempered,
 )
 from unissl.evaluation.predictions import Predictions
 
@@ -71,7 +71,7 @@ def test_probabilities_that_have_become_zero_are_survived() -> None:
     sure = np.array([[1.0, 0.0, 0.0]] * 60 + [[0.0, 1.0, 0.0]] * 60, dtype=np.float32)
     labels = np.array([0] * 50 + [2] * 10 + [1] * 60)
     fitted = fit_temperature(sure, labels)
-    assert 1 < fitted <= HOTTEST and np.isfinite(tempered(sure, fitted)).all()
+    assert 1 < fitted <= HOTTEST and np.isfinite(apply_temperature(sure, fitted)).all()
 
 
 def test_a_temperature_changes_no_answer_and_no_outlier_score() -> None:
@@ -100,8 +100,8 @@ def test_what_is_stated_is_of_labels_that_had_no_part_in_the_fit() -> None:
     order = np.random.default_rng(0).permutation(101)
     one, other = order[:50], order[50:]
     scaled = np.empty_like(probs)
-    scaled[one] = tempered(probs[one], fit_temperature(probs[other], labels[other]))
-    scaled[other] = tempered(probs[other], fit_temperature(probs[one], labels[one]))
+    scaled[one] = apply_temperature(probs[one], fit_temperature(probs[other], labels[other]))
+    scaled[other] = apply_temperature(probs[other], fit_temperature(probs[one], labels[one]))
     assert found.nll_after == pytest.approx(negative_log_likelihood(scaled, labels))
     assert found.ece_after == pytest.approx(calibration_error(reliability(scaled.max(1), scaled.argmax(1) == labels)))
     assert found.ece == pytest.approx(calibration_error(reliability(probs.max(1), probs.argmax(1) == labels)))
@@ -110,7 +110,7 @@ def test_what_is_stated_is_of_labels_that_had_no_part_in_the_fit() -> None:
 
 
 def test_too_few_labels_or_no_gain_leave_the_temperature_alone() -> None:
-    probs, labels = made_up(3.0, n=FEWEST_LABELS)
+    probs, labels = made_up(3.0, n=MIN_LABELS)
     assert calibrate(probs, labels).temperature > 1
     few = calibrate(probs[1:], labels[1:])
     assert few.temperature == 1 and "fewer than 50" in few.note and few.ece_after == few.ece

@@ -299,7 +299,8 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], sentence: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("method", "sentence"), [("sagee", "Did you mean 'sage'"), ("fully-supervised", "labels-only"), ("cdmad", "needs images")]
+    ("method", "sentence"),
+    [("sagee", "Did you mean 'sage'"), ("fully-supervised", "labels-only"), ("cdmad", "needs images")],
 )
 def test_unsuited_methods_are_refused(method: str, sentence: str) -> None:
     X, _, y = iris()

@@ -20,7 +20,7 @@ from torch import Tensor
 from unissl.methods.base import Context, Method, MethodConfig, Network
 from unissl.methods.fixmatch import FixMatchConfig
 from unissl.nets import build
-from unissl.run.setup import take_up
+from unissl.run.setup import restore_latest
 from unissl.run_folder import WALL_CLOCK_FIELDS, RunFolder
 from unissl.training import checkpoint
 from unissl.training.checkpoint import TrainState
@@ -224,7 +224,7 @@ def test_a_resumed_run_records_what_an_unbroken_one_does(stop_after: int, tmp_pa
     broken.folder.append_metrics({"kind": "warning", "step": 99, "about": "lost", "message": "after the checkpoint"})
 
     again, method = prepare(tmp_path / "broken")
-    take_up(again.folder, again.state, "hash")
+    restore_latest(again.folder, again.state, "hash")
     assert again.state.step == stop_after
     again.run()
     assert method.calls[0] in (f"losses {stop_after}", f"epoch {stop_after // 3}")
@@ -240,7 +240,7 @@ def test_a_signal_in_the_last_step_is_not_lost(tmp_path: Path, number: int) -> N
     with pytest.raises(Interrupted, match="after step 8; the state is saved"):
         trainer.run()
     again, method = make(tmp_path, checkpoint_every=3)
-    take_up(again.folder, again.state, "hash")
+    restore_latest(again.folder, again.state, "hash")
     again.run()
     assert again.state.step == 8 and method.calls == []
 

@@ -10,7 +10,7 @@ from method_cases import make_batches, make_split
 
 from unissl.batches import Batches
 from unissl.methods.fixmatch import FixMatchConfig
-from unissl.run.fit import a_core_is_free
+from unissl.run.fit import has_spare_core
 from unissl.training.prefetch import Prefetch
 from unissl.types import Batch
 
@@ -74,5 +74,5 @@ def test_by_default_only_where_a_core_is_free(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("unissl.run.fit.cores", lambda: 4)
     for threads, free in ((4, False), (5, False), (3, True), (1, True)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert a_core_is_free(torch.device("cpu")) == free
-        assert a_core_is_free(torch.device("cuda"))
+        assert has_spare_core(torch.device("cpu")) == free
+        assert has_spare_core(torch.device("cuda"))

@@ -23,9 +23,9 @@ from unissl.inference.model import load_model
 from unissl.nets import build
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.run.config import RunConfig, build_config, fit_to_data
-from unissl.run.inputs import views_of_test, views_of_train
-from unissl.run.pipeline import resume, run, split_of
-from unissl.run.setup import assemble
+from unissl.run.inputs import build_test_views, build_train_views
+from unissl.run.pipeline import build_split, resume, run
+from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder, read_json
 from unissl.training.checkpoint import list_checkpoints
 from unissl.training.trainer import step_at
@@ -97,11 +97,11 @@ def test_frozen_model_of_transformers(save: Any, dataset: Dataset, tmp_path: Pat
 def test_other_weights_make_other_vectors(dataset: Dataset, tmp_path: Path) -> None:
     name = f"transformers:{save_vit(tmp_path / 'model')}"
     config = settings(name=name, frozen=True)
-    first = views_of_train(config, dataset, CPU)
-    again = views_of_train(config, dataset, CPU)
+    first = build_train_views(config, dataset, CPU)
+    again = build_train_views(config, dataset, CPU)
     entries = len(list(cache_folder().glob("vectors-*/")))
     save_vit(tmp_path / "model", seed=1)
-    other = views_of_train(config, dataset, CPU)
+    other = build_train_views(config, dataset, CPU)
     rows = np.arange(len(dataset.train))
     assert torch.equal(first("none", rows), again("none", rows))
     assert not torch.allclose(first("none", rows), other("none", rows), atol=0.1)
@@ -134,8 +134,8 @@ def test_images_that_the_network_cannot_read_leave_nothing(dataset: Dataset, her
 
 def test_images_are_normalised_as_the_weights_expect(dataset: Dataset) -> None:
     config = settings(name=LITE0, pretrained=True)
-    train = views_of_train(config, dataset, CPU)
-    test = views_of_test(config, dataset, train)
+    train = build_train_views(config, dataset, CPU)
+    test = build_test_views(config, dataset, train)
     assert isinstance(train, ImageViews) and isinstance(test, ImageViews)
     assert (train.mean, train.std) == (test.mean, test.std) == normalisation(3)
 
@@ -177,7 +177,7 @@ def test_fine_tuned_model_of_transformers(dataset: Dataset, tmp_path: Path) -> N
 @needs_weights
 def test_parameters_that_stay_are_declared_as_never_trained(dataset: Dataset) -> None:
     config = fit_to_data(settings(name=LITE0, pretrained=True, train_blocks=1), dataset)
-    state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
+    state, batches = build_training(config, dataset, build_split(config, dataset), CPU)
     torch.autograd.backward(state.learner.losses(batches.at(0), step_at(0, 4, 2)).total)
     without = {name for name, p in state.learner.named_parameters() if p.grad is None}
     assert without == state.learner.never_trained() and len(without) > 100

@@ -16,25 +16,25 @@ from method_cases import OPTIM, make_split
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
-from unissl.batches import BatchConfig, Batches, pools
+from unissl.batches import BatchConfig, Batches, subsets
 from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.evaluation.predictions import predict_rows
 from unissl.inference.model import load_model
-from unissl.methods.base import fit_network
+from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
-from unissl.nets.heads import FeatureNet
+from unissl.nets.heads import MLPHead
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.nets.small import SmallNet
-from unissl.run.budget import settle_steps
+from unissl.run.budget import steps_from_minutes
 from unissl.run.config import RunConfig, build_config, fit_to_data
-from unissl.run.inputs import network, refuse_what_vectors_lack, views_of_test, views_of_train
-from unissl.run.pipeline import Run, begin, carry_out, resume, split_of
-from unissl.run.setup import assemble
+from unissl.run.inputs import build_network, build_test_views, build_train_views, check_supports_features
+from unissl.run.pipeline import Run, build_split, resume, train_and_save, write_config_and_split
+from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.training.optim import build_optimizer
-from unissl.training.timing import ENOUGH_ON_VECTORS
+from unissl.training.timing import MAX_STEPS_ON_FEATURES
 from unissl.training.trainer import step_at
 from unissl.types import DataInfo, ImageTable, Prediction
 
@@ -60,13 +60,13 @@ def test_methods_train_on_vectors(name: str) -> None:
 
     def trained() -> Learner:
         torch.manual_seed(0)
-        net = FeatureNet(20, 3, bn_momentum=0.1)
-        fit_network(net, method_class)
+        net = MLPHead(20, 3, bn_momentum=0.1)
+        attach_method(net, method_class)
         info = DataInfo(3, net.feat_dim, len(split.unlabelled), split.labelled_counts, {}, views.shape)
         learner = Learner(net, method_class(cfg, info))
         optimizer = build_optimizer(learner, OPTIM)
         sizes = BatchConfig(labelled=6, unlabelled=10, evaluation=7)
-        batches = Batches(views, pools(split), method_class.streams(cfg), sizes, 0, CPU)
+        batches = Batches(views, subsets(split), method_class.streams(cfg), sizes, 0, CPU)
         start = {key: value.clone() for key, value in net.named_parameters()}
         for step in range(3):
             total_loss = learner.losses(batches.at(step), step_at(step, 3, 1)).total
@@ -116,10 +116,10 @@ def settings(method: str = "sage", **groups: Any) -> RunConfig:
 
 def carried_out(config: RunConfig, out: Path) -> Run:
     dataset = photos()
-    split = split_of(config, dataset)
-    state, batches = assemble(config, dataset, split, CPU)
-    begin(RunFolder(out), config, split)
-    return carry_out(config, RunFolder(out), dataset, split, state, batches, quiet=True)
+    split = build_split(config, dataset)
+    state, batches = build_training(config, dataset, split, CPU)
+    write_config_and_split(RunFolder(out), config, split)
+    return train_and_save(config, RunFolder(out), dataset, split, state, batches, quiet=True)
 
 
 @pytest.fixture
@@ -137,19 +137,19 @@ def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_weights
 def test_views_and_network_of_a_frozen_backbone(shared_cache: Path) -> None:
     config, dataset = settings(), photos()
-    train = views_of_train(config, dataset, CPU)
-    test = views_of_test(config, dataset, train)
+    train = build_train_views(config, dataset, CPU)
+    test = build_test_views(config, dataset, train)
     assert isinstance(train, FeatureViews) and isinstance(test, FeatureViews)
     assert train.features.shape == (38, 2, 1280) and test.features.shape == (9, 1, 1280)
     assert test.scale is train.scale  # the test images have no say in it
-    assert isinstance(network(config, train, 2), FeatureNet)
+    assert isinstance(build_network(config, train, 2), MLPHead)
 
 
 def test_views_and_network_of_images() -> None:
     config, dataset = settings(net={"name": "small"}), photos()
-    train = views_of_train(config, dataset, CPU)
-    assert isinstance(train, ImageViews) and isinstance(views_of_test(config, dataset, train), ImageViews)
-    assert isinstance(network(config, train, 2), SmallNet)
+    train = build_train_views(config, dataset, CPU)
+    assert isinstance(train, ImageViews) and isinstance(build_test_views(config, dataset, train), ImageViews)
+    assert isinstance(build_network(config, train, 2), SmallNet)
 
 
 @needs_weights
@@ -159,12 +159,12 @@ def test_shipped_model_agrees_with_the_vectors(
 ) -> None:
     """The images of the pool and of the test through the file, where the package of the weights is not installed."""
     config, dataset = settings(method), photos()
-    split = split_of(config, dataset)
-    state, batches = assemble(config, dataset, split, CPU)
-    begin(RunFolder(tmp_path / "run"), config, split)
-    summary = carry_out(config, RunFolder(tmp_path / "run"), dataset, split, state, batches, quiet=True).summary
+    split = build_split(config, dataset)
+    state, batches = build_training(config, dataset, split, CPU)
+    write_config_and_split(RunFolder(tmp_path / "run"), config, split)
+    summary = train_and_save(config, RunFolder(tmp_path / "run"), dataset, split, state, batches, quiet=True).summary
     assert dataset.test is not None
-    tests = views_of_test(config, dataset, batches.views)
+    tests = build_test_views(config, dataset, batches.views)
     assert tests is not None
 
     def answer(x: torch.Tensor) -> Prediction:
@@ -209,17 +209,17 @@ def test_reference_and_minutes_use_the_vectors_that_are_there(
     shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = photos()
-    views = views_of_train(settings(), dataset, CPU)
-    views_of_test(settings(), dataset, views)
+    views = build_train_views(settings(), dataset, CPU)
+    build_test_views(settings(), dataset, views)
 
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
     monkeypatch.setattr("unissl.features.extract._extract", forbidden)
-    for minutes, most in ((0.001, 50), (1000.0, ENOUGH_ON_VECTORS)):
+    for minutes, most in ((0.001, 50), (1000.0, MAX_STEPS_ON_FEATURES)):
         config = settings("labels-only", train={"minutes": minutes, "evaluations": 1})
-        state, batches = assemble(config, dataset, split_of(config, dataset), CPU)
-        settled = settle_steps(config, state, batches, dataset)
+        state, batches = build_training(config, dataset, build_split(config, dataset), CPU)
+        settled = steps_from_minutes(config, state, batches, dataset)
         assert settled.train.steps is not None and 1 <= settled.train.steps <= most
     carried_out(settings("labels-only"), tmp_path / "reference")
 
@@ -243,7 +243,7 @@ def test_settings_of_vectors_out_of_range(key: str, value: float) -> None:
 def test_a_method_that_reads_inner_maps_is_refused_before_anything_is_made() -> None:
     config = settings("meta-expert")
     with pytest.raises(UserError, match="meta-expert needs inner maps of the network.*leave out net.freeze_backbone"):
-        assemble(config, photos(), split_of(config, photos()), CPU)
+        build_training(config, photos(), build_split(config, photos()), CPU)
 
 
 def test_a_method_that_asks_about_images_is_refused() -> None:
@@ -251,5 +251,5 @@ def test_a_method_that_asks_about_images_is_refused() -> None:
         needs = frozenset({"images"})
 
     with pytest.raises(UserError, match="fixmatch needs images.*leave out net.freeze_backbone"):
-        refuse_what_vectors_lack(settings("fixmatch"), Asking)
-    refuse_what_vectors_lack(settings("fixmatch", net={"name": "small"}), Asking)
+        check_supports_features(settings("fixmatch"), Asking)
+    check_supports_features(settings("fixmatch", net={"name": "small"}), Asking)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unissl.evaluation.diagnostics import pseudo_label_quality
-from unissl.evaluation.metrics import accuracy, score, three_ways
+from unissl.evaluation.metrics import accuracy, accuracy_summary, score
 
 
 def test_score_by_hand() -> None:
@@ -34,8 +34,8 @@ def test_two_classes_of_which_one_occurs() -> None:
 
 def test_three_ways() -> None:
     curve = [0.9] + [0.1] * 10 + [0.3] * 19 + [0.5]
-    assert three_ways(curve) == {"last": 0.5, "mean_last_20": pytest.approx((19 * 0.3 + 0.5) / 20), "best": 0.9}
-    assert three_ways([0.2]) == {"last": 0.2, "mean_last_20": 0.2, "best": 0.2}
+    assert accuracy_summary(curve) == {"last": 0.5, "mean_last_20": pytest.approx((19 * 0.3 + 0.5) / 20), "best": 0.9}
+    assert accuracy_summary([0.2]) == {"last": 0.2, "mean_last_20": 0.2, "best": 0.2}
 
 
 def test_pseudo_label_quality() -> None:

@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from unissl.errors import UserError
-from unissl.run.lock import NAME, sole_user
+from unissl.run.lock import NAME, locked
 from unissl.run_folder import RunFolder
 
 HOLD = """
@@ -38,9 +38,9 @@ def test_the_second_refuses(folder: RunFolder) -> None:
     refusal = pytest.raises(
         UserError, match=r"Another process is at work in .*run; wait for it, or choose another --out"
     )
-    with sole_user(folder), refusal, sole_user(folder):
+    with locked(folder), refusal, locked(folder):
         pass
-    with sole_user(folder):
+    with locked(folder):
         pass
 
 
@@ -48,19 +48,19 @@ def test_a_killed_process_holds_nothing(folder: RunFolder) -> None:
     command = [sys.executable, "-c", HOLD, str(folder.path / NAME)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match="Another process"), sole_user(folder):
+        with pytest.raises(UserError, match="Another process"), locked(folder):
             pass
         process.kill()
         process.wait()
-        with sole_user(folder):
+        with locked(folder):
             pass
 
 
 def test_where_nothing_was_begun_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), sole_user(RunFolder(tmp_path / "new")):
+    with pytest.raises(KeyboardInterrupt), locked(RunFolder(tmp_path / "new")):
         raise KeyboardInterrupt
     (tmp_path / "old").mkdir()
-    with sole_user(RunFolder(tmp_path / "old")):
+    with locked(RunFolder(tmp_path / "old")):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["old"] and not list((tmp_path / "old").iterdir())
 
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_written(folder: RunFolder, monkeypatch: pytest.
         raise OSError(number, os.strerror(number), self.lock_file)
 
     monkeypatch.setattr(FileLock, "acquire", acquire)
-    with pytest.raises(UserError, match=r"run/\.lock"), sole_user(folder):
+    with pytest.raises(UserError, match=r"run/\.lock"), locked(folder):
         pass
 
 
@@ -82,9 +82,9 @@ def test_a_file_system_without_locks(folder: RunFolder, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with sole_user(folder), pytest.raises(UserError, match="Another process"), sole_user(folder):
+    with locked(folder), pytest.raises(UserError, match="Another process"), locked(folder):
         pass
-    with sole_user(folder):
+    with locked(folder):
         pass
 
 
@@ -93,6 +93,6 @@ def test_a_new_folder_that_cannot_be_locked_is_not_left_behind(tmp_path: Path, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(FileLock, "acquire", acquire)
-    with pytest.raises(UserError, match="No space left"), sole_user(RunFolder(tmp_path / "run")):
+    with pytest.raises(UserError, match="No space left"), locked(RunFolder(tmp_path / "run")):
         pass
     assert list(tmp_path.iterdir()) == []
