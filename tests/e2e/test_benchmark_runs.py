@@ -152,9 +152,9 @@ def test_imagenet127_is_split_by_its_own_mix(here: Path) -> None:
     assert ["bird", "4", "36"] in rows and ["fish", "1", "11"] in rows
     data = DataConfig(name="imagenet127", root="data")
     other = fitted(data, split={"labels_per_class": 3, "pool_distribution": "uniform"})["split"]
-    assert other["profile"] == "uniform" and "labelled_share" not in other
+    assert other["profile"] == "uniform" and "labelled_fraction" not in other
     supervised = fitted(data, method={"name": "fully-supervised"})["split"]
-    assert (supervised["profile"], supervised["labelled_share"], supervised["label_pool"]) == ("natural", 0.1, True)
+    assert (supervised["profile"], supervised["labelled_fraction"], supervised["reveal_pool_labels"]) == ("natural", 0.1, True)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from unissl.features.extract import BATCH, forward_features, load_backbone
 from unissl.methods.registry import get_method
 from unissl.nets.bf16 import to_bf16
 from unissl.nets.pretrained import WEIGHTS, installed
+from unissl.training.timing import MAX_STEPS_ON_FEATURES
 from unissl.utils.cpu import cpu_count
 
 OWN_DATA = ("folder", "parquet")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from unissl.batches import Batches
+from unissl.batches import Batches, Promoted
 from unissl.bench.cases import StepCase, config_of, synthetic
 from unissl.run.config import RunConfig
 from unissl.run.pipeline import train_and_save, write_config_and_split

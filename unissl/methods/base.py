@@ -17,13 +17,13 @@ from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Source, S
 
 __all__ = [
     "Context",
+    "InferenceModel",
     "Method",
     "MethodConfig",
     "Network",
-    "Shipped",
+    "attach_method",
     "classifier_head",
-    "fit_network",
-    "together",
+    "forward_concat",
 ]
 
 

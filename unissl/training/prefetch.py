@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from unissl.batches import Batches, whole
+from unissl.batches import Batches, Promoted, whole
 from unissl.types import Batch
 
 

@@ -62,7 +62,7 @@ def test_of_a_second_data_set_the_first_classes_can_be_taken() -> None:
     both = add_ood_images(ours, theirs, classes=2)
     assert both.train.images[2:, 0, 0, 0].tolist() == [0, 1, 4, 5]
     assert both.test is not None and both.test.images[2:, 0, 0, 0].tolist() == [0, 1]
-    with pytest.raises(ValueError, match="give unknown_data too"):
+    with pytest.raises(ValueError, match="give ood_data too"):
         SplitConfig(ood_data_classes=2)
 
 

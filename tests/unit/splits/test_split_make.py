@@ -58,7 +58,7 @@ def test_equals_the_slow_protocol_and_keeps_its_promises(data: st.DataObject) ->
     pool = [data.draw(small) for _ in wanted]
     labels = table([n + m + data.draw(small) for n, m in zip(wanted, pool, strict=True)], seed=data.draw(small))
     seed = data.draw(st.integers(0, 2**32 - 1))
-    made = split(labels, len(wanted), seed, labelled_counts=wanted, counts=pool)
+    made = split(labels, len(wanted), seed, labelled_counts=wanted, pool_counts=pool)
 
     assert [made.labelled.tolist(), made.unlabelled.tolist()] == slow_split(labels.tolist(), wanted, pool, seed)
     assert made.labelled_counts == tuple(wanted)
@@ -69,7 +69,7 @@ def test_equals_the_slow_protocol_and_keeps_its_promises(data: st.DataObject) ->
 
 
 def test_a_seed_means_the_same_rows_everywhere() -> None:
-    made = split(np.arange(12) % 2, 2, seed=2, labels_per_class=2, counts=[2, 3])
+    made = split(np.arange(12) % 2, 2, seed=2, labels_per_class=2, pool_counts=[2, 3])
     assert made.labelled.tolist() == [8, 2, 1, 11]
     assert made.unlabelled.tolist() == [6, 4, 9, 7, 3]
 
@@ -77,7 +77,7 @@ def test_a_seed_means_the_same_rows_everywhere() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_labelled_rows_do_not_depend_on_the_pool(seed: int) -> None:
     mixes = [
-        split(seed=seed, profile=profile, gamma=gamma, max_count=top)
+        split(seed=seed, pool_distribution=profile, gamma=gamma, max_count=top)
         for profile in ("uniform", "long-tailed", "arbitrary")
         for gamma in (1, 7, 46)
         for top in (20, 46)
@@ -87,13 +87,13 @@ def test_labelled_rows_do_not_depend_on_the_pool(seed: int) -> None:
 
 
 def test_pools_of_a_class_are_nested() -> None:
-    small, large = (split(seed=5, profile="uniform", gamma=1, max_count=top).unlabelled for top in (9, 31))
+    small, large = (split(seed=5, pool_distribution="uniform", gamma=1, max_count=top).unlabelled for top in (9, 31))
     for c in range(4):
         assert large[LABELS[large] == c][:9].tolist() == small[LABELS[small] == c].tolist()
 
 
 def test_default_pool_is_the_largest_that_every_mix_allows() -> None:
-    made = split(seed=3, profile="arbitrary", gamma=10)
+    made = split(seed=3, pool_distribution="arbitrary", gamma=10)
     expected = class_counts("arbitrary", 4, 50 - 4, 10, seed=3)  # class 1 has 50 images, 4 of them labelled
     assert np.bincount(LABELS[made.unlabelled]).tolist() == expected
 
@@ -103,17 +103,17 @@ def test_other_seed_other_rows() -> None:
 
 
 def test_long_tailed_labels() -> None:
-    made = split(labels_per_class=27, labelled_profile="long-tailed", gamma_l=27, max_count=10)
+    made = split(labels_per_class=27, labelled_distribution="long-tailed", gamma_l=27, max_count=10)
     assert made.labelled_counts == (27, 9, 3, 1)
 
 
 def test_arbitrary_labels_follow_the_seed() -> None:
-    made = split(seed=1, labels_per_class=27, labelled_profile="arbitrary", gamma_l=27, max_count=10)
+    made = split(seed=1, labels_per_class=27, labelled_distribution="arbitrary", gamma_l=27, max_count=10)
     assert list(made.labelled_counts) == class_counts("arbitrary", 4, 27, 27, seed=1) != [27, 9, 3, 1]
 
 
 def test_pool_can_join_the_labelled_set() -> None:
-    apart, joined = split(seed=4), split(seed=4, label_pool=True)
+    apart, joined = split(seed=4), split(seed=4, reveal_pool_labels=True)
     assert joined.labelled.tolist() == [*apart.labelled, *apart.unlabelled]
     assert np.array_equal(joined.labels, LABELS[joined.labelled])
     assert len(joined.unlabelled) == 0
@@ -128,7 +128,7 @@ def test_rows_without_label_are_the_pool() -> None:
 
 def test_given_takes_the_table_as_it_is() -> None:
     labels = np.array([1, -1, 0, 2, -1, 1])
-    made = split(labels, 3, profile="given")
+    made = split(labels, 3, kind="given")
     assert made.labelled.tolist() == [0, 2, 3, 5]
     assert made.labels.tolist() == [1, 0, 2, 1]
     assert made.unlabelled.tolist() == [1, 4]
@@ -143,14 +143,14 @@ def test_given_takes_the_table_as_it_is() -> None:
         ),
         ({"labels_per_class": 50}, "Class 'dog' has no image left for the pool"),
         (
-            {"profile": "uniform", "gamma": 1, "max_count": 47},
+            {"pool_distribution": "uniform", "gamma": 1, "max_count": 47},
             r"Class 'dog' has 50 images, but the split needs 51 \(4 labelled and 47 unlabelled\); lower max_count",
         ),
-        ({"counts": (56, 46, 52, 66)}, "Class 'elk' has 55 images, but the split needs 56 .* its entry in counts"),
-        ({"counts": (1, 2, 3)}, "counts has 3 numbers, but there are 4 classes"),
+        ({"pool_counts": (56, 46, 52, 66)}, "Class 'elk' has 55 images, but the split needs 56 .* its entry in pool_counts"),
+        ({"pool_counts": (1, 2, 3)}, "pool_counts has 3 numbers, but there are 4 classes"),
         ({"labelled_counts": (1, 2, 3, 4, 5)}, "labelled_counts has 5 numbers, but there are 4 classes"),
         ({"labelled_counts": (1, 0, 3, 4)}, "Class 'dog' would have no labelled image"),
-        ({"labelled_profile": "long-tailed", "gamma_l": 5.0}, "Class 'fox' would have no labelled image"),
+        ({"labelled_distribution": "long-tailed", "gamma_l": 5.0}, "Class 'fox' would have no labelled image"),
     ],
 )
 def test_refusals_name_class_and_fix(options: dict[str, Any], sentence: str) -> None:
@@ -158,7 +158,7 @@ def test_refusals_name_class_and_fix(options: dict[str, Any], sentence: str) -> 
         make_split(LABELS, 4, SplitConfig(**options), 0, class_names=["cat", "dog", "elk", "fox"])
 
 
-@pytest.mark.parametrize("options", [{"counts": (1, 1)}, {"max_count": 3}, {"label_pool": True}])
+@pytest.mark.parametrize("options", [{"pool_counts": (1, 1)}, {"max_count": 3}, {"reveal_pool_labels": True}])
 def test_unknown_rows_cannot_be_counted_by_class(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="whose classes are not known"):
         split(table([9, 9], unknown=5), 2, **options)
@@ -166,13 +166,13 @@ def test_unknown_rows_cannot_be_counted_by_class(options: dict[str, Any]) -> Non
 
 def test_given_refuses_a_class_without_label() -> None:
     with pytest.raises(UserError, match="Class '1' would have no labelled image"):
-        split(np.array([0, 0, -1]), 2, profile="given")
+        split(np.array([0, 0, -1]), 2, kind="given")
 
 
 @pytest.mark.parametrize("profile", ["given", "uniform"])
 def test_one_class_is_refused(profile: str) -> None:
     with pytest.raises(UserError, match="at least two classes"):
-        split(np.zeros(9, dtype=np.int64), 1, profile=profile)
+        split(np.zeros(9, dtype=np.int64), 1, pool_distribution=profile)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 4], [0, -3, 1]])
@@ -184,12 +184,12 @@ def test_foreign_labels_are_a_programming_error(labels: list[int]) -> None:
 @pytest.mark.parametrize(
     ("tree", "sentence"),
     [
-        ({"gamma_l": 5}, "labelled_profile 'long-tailed'"),
-        ({"profile": "given", "counts": [1, 2]}, "leave out counts"),
-        ({"profile": "given", "label_pool": True}, "leave out counts"),
+        ({"gamma_l": 5}, "labelled_distribution 'long-tailed'"),
+        ({"kind": "given", "pool_counts": [1, 2]}, "has no effect"),
+        ({"kind": "given", "reveal_pool_labels": True}, "has no effect"),
         ({"gamma": 0.5}, "split.gamma"),
         ({"labels_per_class": 0}, "split.labels_per_class"),
-        ({"counts": [1, -1]}, "split.pool_counts.1"),
+        ({"pool_counts": [1, -1]}, "split.pool_counts.1"),
         ({"max_counts": 5}, "Did you mean 'max_count'"),
     ],
 )

@@ -51,11 +51,11 @@ def test_a_class_too_small_for_its_share_is_named() -> None:
 @pytest.mark.parametrize(
     ("tree", "sentence"),
     [
-        ({"profile": "natural", "max_count": 3}, "takes all that is not labelled, so leave out max_count"),
-        ({"labelled_share": 0.1, "labelled_counts": [1, 2]}, "either labelled_share or labelled_counts"),
-        ({"profile": "given", "labelled_share": 0.1}, "leave out counts, labelled_counts, labelled_share"),
-        ({"labelled_share": 0}, "split.labelled_fraction"),
-        ({"labelled_share": 1}, "split.labelled_fraction"),
+        ({"pool_distribution": "natural", "max_count": 3}, "takes all that is not labelled, so leave out max_count"),
+        ({"labelled_fraction": 0.1, "labelled_counts": [1, 2]}, "either labelled_fraction or labelled_counts"),
+        ({"kind": "given", "labelled_fraction": 0.1}, "has no effect"),
+        ({"labelled_fraction": 0}, "split.labelled_fraction"),
+        ({"labelled_fraction": 1}, "split.labelled_fraction"),
     ],
 )
 def test_settings_refuse_nonsense(tree: dict[str, Any], sentence: str) -> None:

@@ -82,7 +82,7 @@ def test_held_out_labels_survive_the_file(tmp_path: object) -> None:
 
 
 def test_settings_without_effect_are_refused() -> None:
-    for tree in ({"unknown_count": 3}, {"unknown_root": "x"}):
+    for tree in ({"ood_count": 3}, {"ood_root": "x"}):
         with pytest.raises(UserError, match="unknown_"):
             check(SplitConfig, tree)
-    assert check(SplitConfig, {"unknown_classes": [7, "8"]}).unknown_classes == ("7", "8")
+    assert check(SplitConfig, {"ood_classes": [7, "8"]}).ood_classes == ("7", "8")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.decode import Encoded, Unreadable, decode_stream, scale_arrays
-from unissl.data.images.resize import CENTER_CROP
+from unissl.data.images.resize import CENTER_CROP, Resize
 from unissl.data.store.resumable_rows import COLOUR, ResumableRows
 from unissl.errors import UserError
 from unissl.utils.cache import save_array
