@@ -11,8 +11,8 @@ import torch
 from curves import CASES, config_of, one_thread_in
 from method_cases import OPTIM, make_batches, make_split, make_state
 
-from unissl.distributed.agreement import broadcast_from_main
 from unissl.distributed.batch_norm import with_global_batch_norm
+from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.group import fixed_shards
 from unissl.methods.base import MethodConfig
 from unissl.methods.registry import get_method

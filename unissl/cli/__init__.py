@@ -20,7 +20,7 @@ from unissl.cli.split import split
 from unissl.cli.train import train
 from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
-from unissl.training.signals import leave_when_asked
+from unissl.training.signals import exit_on_signal
 
 app = App(
     name="unissl",
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> Never:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        with leave_when_asked(), processes():
+        with exit_on_signal(), processes():
             if launched() and words[:1] != ["train"]:
                 raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")
             app(words, exit_on_error=False, print_error=False, result_action="return_value")

@@ -15,7 +15,7 @@ def start_or_resume(
 ) -> tuple[Run, bool]:
     """The finished run, and whether labels-only is wanted beside it."""
     from unissl.autoconfig.recipes import with_recipe
-    from unissl.distributed.agreement import broadcast_from_main
+    from unissl.distributed.collectives import broadcast_from_main
     from unissl.errors import UserError
     from unissl.run.config import build_config, stored_config
     from unissl.run.pipeline import BASELINE

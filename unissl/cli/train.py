@@ -74,7 +74,7 @@ def train(
     prepare_process()
     flags = merge_flags(data or DataOptions(), method, steps, minutes, net, device, threads)
     tree = combine_overrides(flags, config, set_)
-    from unissl.distributed.agreement import broadcast_from_main
+    from unissl.distributed.collectives import broadcast_from_main
 
     finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
     show(finished)
@@ -110,7 +110,7 @@ def merge_flags(
 def train_baseline(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import to_tree
-    from unissl.distributed.agreement import broadcast_from_main
+    from unissl.distributed.collectives import broadcast_from_main
     from unissl.run.config import baseline_config
     from unissl.run.pipeline import BASELINE, resume, run
     from unissl.run_folder import RunFolder

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from unissl.distributed.meeting import meet
+from unissl.distributed.rendezvous import agree_on_name
 from unissl.errors import UserError
 
-LONGEST_WAIT = timedelta(days=1)
+TIMEOUT = timedelta(days=1)
 """How long processes wait for one that builds a cache or writes a report. A dead one is noticed at once."""
 
 
@@ -38,7 +38,7 @@ class World:
         return self.fixed_shards or self.size
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the one process that writes and speaks."""
         return self.rank == 0
 
@@ -95,7 +95,7 @@ def processes() -> Iterator[World]:
         return
     store = _init_process_group()
     try:
-        if _world.first:
+        if _world.is_main:
             yield _world
         else:
             with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -121,9 +121,9 @@ def _init_process_group() -> Any:
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with comm_errors():
-        place, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
-        store = dist.PrefixStore(meet(place, rank, size, LONGEST_WAIT), place)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        place, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        store = dist.PrefixStore(agree_on_name(place, rank, size, TIMEOUT), place)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
     _world = World(rank, size, *local)
     return store
@@ -133,7 +133,7 @@ def _first_to_speak(store: Any) -> bool:
     try:
         return bool(store.add("unissl/told", 1) == 1)
     except RuntimeError:  # the process that held the store is gone: without torchrun the first, which has told
-        return _world.first
+        return _world.is_main
 
 
 @contextmanager

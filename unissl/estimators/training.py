@@ -22,7 +22,7 @@ from unissl.run.fit import fit
 from unissl.run.setup import build_training_on, predict_with_ema, setup_device
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
-from unissl.training.oom import memory_errors
+from unissl.training.oom import explain_memory_errors
 from unissl.training.signals import Interrupted
 from unissl.types import Split
 
@@ -69,7 +69,7 @@ def train(
         own_generator(device),
         tempfile.TemporaryDirectory(prefix="unissl-") as place,
         interrupts(),
-        memory_errors(config.batch),
+        explain_memory_errors(config.batch),
     ):
         state, batches = build_training_on(config, views, split, device)
         if config.train.steps is None:

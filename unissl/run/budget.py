@@ -16,7 +16,7 @@ import torch
 
 from unissl.batches import Batches
 from unissl.data import Dataset
-from unissl.distributed.agreement import broadcast_from_main
+from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.gradients import average_gradients
 from unissl.run.config import RunConfig, baseline_config
 from unissl.run.distillation import MIN_EPOCHS, fit_epochs_to_time, should_distil

@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from unissl.batches import Batches
-from unissl.distributed.agreement import broadcast_from_main
+from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
 from unissl.evaluation.metrics import score
 from unissl.run.config import RunConfig, config_hash

@@ -16,7 +16,7 @@ from unissl.batches import Batches, Views
 from unissl.data import Dataset
 from unissl.distil import Student, soft_labels, train_student
 from unissl.distil.student import LABELLED_SHARE, select_maps, trainable_stages
-from unissl.distributed.agreement import broadcast_from_main, local_main_process_first
+from unissl.distributed.collectives import broadcast_from_main, local_main_process_first
 from unissl.evaluation.predictions import Predictions, predict_rows
 from unissl.features.extract import (
     BATCH,

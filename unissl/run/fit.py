@@ -11,7 +11,7 @@ from unissl.distributed.group import current
 from unissl.run.config import MachineConfig, RunConfig, config_hash
 from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import TrainState
-from unissl.training.compile import FastNet, fast_net
+from unissl.training.compile import CompiledNet, compile_net
 from unissl.training.trainer import EvalFn, Trainer
 from unissl.utils.cpu import cpu_count
 
@@ -21,7 +21,7 @@ def fit(
     state: TrainState,
     batches: Batches,
     folder: RunFolder,
-    judge: EvalFn,
+    eval_fn: EvalFn,
     *,
     quiet: bool,
     title: str = "",
@@ -35,14 +35,14 @@ def fit(
         optim=config.optim,
         folder=folder,
         config_hash=config_hash(config),
-        evaluate=judge,
+        evaluate=eval_fn,
         title=title or config.method.name,
         quiet=quiet,
         prefetch=_prefetches(config.machine, batches.device),
     ).run()
 
 
-def _compiled_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> FastNet | None:
+def _compiled_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> CompiledNet | None:
     """How the settings want the network called in training; compiling it is tried on the images of a step."""
     half, how = config.train.precision == "bfloat16", config.machine.compile
     if how == "off" and not half:
@@ -55,7 +55,7 @@ def _compiled_network(config: RunConfig, state: TrainState, batches: Batches, qu
         if not quiet:
             print(message, file=sys.stderr)
 
-    return fast_net(state.learner.net, how, half, images, steps, say)
+    return compile_net(state.learner.net, how, half, images, steps, say)
 
 
 def _prefetches(machine: MachineConfig, device: torch.device) -> bool:

@@ -10,7 +10,7 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data import Dataset
-from unissl.distributed.agreement import local_main_process_first
+from unissl.distributed.collectives import local_main_process_first
 from unissl.errors import UserError
 from unissl.features.extract import (
     CachedFeatures,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from filelock import FileLock, Timeout
 
-from unissl.distributed.agreement import broadcast_from_main
+from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
 

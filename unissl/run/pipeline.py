@@ -17,7 +17,7 @@ from unissl.batches import Batches, Views
 from unissl.config import ConfigTree, to_toml
 from unissl.data import Dataset
 from unissl.distil.student import distil_steps
-from unissl.distributed.agreement import broadcast_from_main, local_main_process_first
+from unissl.distributed.collectives import broadcast_from_main, local_main_process_first
 from unissl.distributed.group import fixed_shards
 from unissl.errors import UserError
 from unissl.evaluation.diagnostics import pool_record
@@ -46,7 +46,7 @@ from unissl.splits import make_split, read_split, write_split
 from unissl.splits.open_set import load_data
 from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
-from unissl.training.oom import memory_errors
+from unissl.training.oom import explain_memory_errors
 from unissl.types import OOD, Split
 
 Rows = npt.NDArray[np.int64]
@@ -87,7 +87,7 @@ def run(
         dataset = local_main_process_first(lambda: load_data(config.data, config.split))
         config = fit_to_data(config, dataset)
         split = build_split(config, dataset)
-        with memory_errors(config.batch):
+        with explain_memory_errors(config.batch):
             state, batches = build_training(config, dataset, split, device)
             next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before any writing
             if should_distil(config, len(dataset.train), split):
@@ -98,7 +98,7 @@ def run(
             folds = count_refits(config, split) if dataset.test is None else 0
             beside = ReservedTime(started, split if reference else None, folds)
             config = plan_budget(config, state, batches, dataset, split, beside, aim)
-        with locked(folder), memory_errors(config.batch):
+        with locked(folder), explain_memory_errors(config.batch):
             broadcast_from_main(lambda: initialise_folder(folder, config, split, dataset, reference))
             return train_and_save(config, folder, dataset, split, state, batches, quiet)
 
@@ -138,7 +138,7 @@ def resume(out: Path | str, said: ConfigTree | None = None, *, quiet: bool = Fal
     summary = broadcast_from_main(lambda: stored_summary(folder) if folder.finished else None)
     if summary is not None:
         return Run(folder, config, summary)
-    with locked(folder), memory_errors(config.batch), fixed_shards(config.machine.shards):
+    with locked(folder), explain_memory_errors(config.batch), fixed_shards(config.machine.shards):
         device = setup_device(config.machine)
         dataset = local_main_process_first(lambda: load_data(config.data, config.split))
         split = build_split(config, dataset)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from unissl.batches import Batches, Views, subsets
 from unissl.data import Dataset
-from unissl.distributed.agreement import broadcast_from_main
 from unissl.distributed.batch_norm import with_global_batch_norm
+from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.group import current
 from unissl.distributed.rows import all_gather_rows, shard_slices
 from unissl.distributed.shards import refuse_if_inseparable

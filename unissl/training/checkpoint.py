@@ -25,7 +25,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from unissl.distributed.agreement import broadcast_from_main
+from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.group import current
 from unissl.errors import UserError
 from unissl.run_folder import explain_disk_errors, write_tensors
@@ -40,7 +40,7 @@ _NAME = re.compile(r"step-(\d+)\.safetensors")
 _MOMENTUM = re.compile(r"optimizer\.([0-9]{1,9})\..+")
 
 
-class Damaged(UserError):
+class DamagedCheckpoint(UserError):
     """A file that is no checkpoint, or no longer a whole one."""
 
 
@@ -89,7 +89,7 @@ def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[st
     for path in reversed(broadcast_from_main(lambda: list_checkpoints(folder))):
         try:
             header = restore(path, state, config_hash)
-        except Damaged:
+        except DamagedCheckpoint:
             damaged = True
             broadcast_from_main(partial(_put_aside, path))
             continue
@@ -129,7 +129,7 @@ def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    damaged = Damaged(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
+    damaged = DamagedCheckpoint(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
     try:
         with safe_open(path, framework="pt") as handle:
             meta = parse_json((handle.metadata() or {}).get("unissl", "{}"))

@@ -17,11 +17,11 @@ from unissl.training.timing import seconds_per_call
 from unissl.types import Outputs
 from unissl.utils.cache import cache_folder
 
-REPAYS = 1800.0
+MIN_TRAINING_SECONDS = 1800.0
 """Seconds of training from which ``compile = "auto"`` tries: compiling takes about a minute on a CPU."""
 
 
-class FastNet:
+class CompiledNet:
     """A network that is called in another way; everything else about it is its own."""
 
     def __init__(self, net: nn.Module, call: Callable[[Tensor], Outputs], half: bool) -> None:
@@ -47,22 +47,22 @@ def compiled(net: nn.Module) -> Callable[[Tensor], Outputs]:
     return cast(Callable[[Tensor], Outputs], torch.compile(net))
 
 
-def fast_net(
+def compile_net(
     net: nn.Module,
     compile_: Literal["off", "on", "auto"],
     half: bool,
     images: Tensor,
     steps: int,
     say: Callable[[str], None],
-) -> FastNet | None:
+) -> CompiledNet | None:
     """The network as settings want it called, None for plainly. ``images`` is a whole step's input, to try it on."""
-    plain = FastNet(net, cast(Callable[[Tensor], Outputs], net), half)
+    plain = CompiledNet(net, cast(Callable[[Tensor], Outputs], net), half)
     if compile_ == "off":
         return plain if half else None
-    if compile_ == "auto" and steps * (eager := seconds_of_pass(plain, images)) < REPAYS:
+    if compile_ == "auto" and steps * (eager := seconds_of_pass(plain, images)) < MIN_TRAINING_SECONDS:
         say(f"not compiled: {steps} steps of about {eager:.2f} s are too few to repay it")
         return plain if half else None
-    fast = FastNet(net, compiled(net), half)
+    fast = CompiledNet(net, compiled(net), half)
     start = time.perf_counter()
     forward_and_backward(fast, images)
     took = time.perf_counter() - start
@@ -73,7 +73,7 @@ def fast_net(
     return fast
 
 
-def forward_and_backward(net: FastNet, images: Tensor) -> None:
+def forward_and_backward(net: CompiledNet, images: Tensor) -> None:
     """One pass over images that changes nothing: gradients are dropped, BatchNorm's statistics put back."""
     before = {name: value.clone() for name, value in net.net.named_buffers()}
     out = net(images)
@@ -84,5 +84,5 @@ def forward_and_backward(net: FastNet, images: Tensor) -> None:
             value.copy_(before[name])
 
 
-def seconds_of_pass(net: FastNet, images: Tensor) -> float:
+def seconds_of_pass(net: CompiledNet, images: Tensor) -> float:
     return seconds_per_call(lambda _: forward_and_backward(net, images))

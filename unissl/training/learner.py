@@ -8,9 +8,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from unissl.distributed.spread import data_parallel
+from unissl.distributed.data_parallel import data_parallel
 from unissl.methods.base import Method, Network
-from unissl.training.compile import FastNet
+from unissl.training.compile import CompiledNet
 from unissl.types import Batch, Losses, Prediction, Step
 
 
@@ -21,7 +21,7 @@ class Learner(nn.Module):
         super().__init__()
         self.net = net
         self.method = method
-        self.fast: FastNet | None = None
+        self.fast: CompiledNet | None = None
         """How losses call the network, where not plainly."""
 
     def forward(self, batch: Batch | Tensor, step: Step | None = None) -> Losses | Prediction:

@@ -22,14 +22,14 @@ class OutOfMemory(UserError):
 
 
 @contextmanager
-def memory_errors(batch: BatchConfig) -> Iterator[None]:
+def explain_memory_errors(batch: BatchConfig) -> Iterator[None]:
     """Explain what is raised for want of memory; everything else passes."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(advice(batch)) from error
+        raise OutOfMemory(suggestion(batch)) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -38,7 +38,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in CPU_ALLOCATOR)
 
 
-def advice(batch: BatchConfig) -> str:
+def suggestion(batch: BatchConfig) -> str:
     """Half of each batch, or of the images once the batches are single images."""
     smaller = {name: size // 2 for name, size in batch.model_dump().items() if size > 1}
     if not smaller:

@@ -12,7 +12,7 @@ from torch import nn
 from unissl.config import Settings
 from unissl.nets.fine_tuning import PretrainedStages
 
-SHARE = "share"
+LR_SCALE = "share"
 """Key under which a group of the optimiser keeps its share of the rate."""
 
 
@@ -46,7 +46,7 @@ def build_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.Optim
 
 
 def _groups(parameters: list[nn.Parameter], config: OptimConfig, share: float) -> list[dict[str, Any]]:
-    rate = {"lr": share * config.lr, SHARE: share}
+    rate = {"lr": share * config.lr, LR_SCALE: share}
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay, **rate},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0, **rate},
@@ -65,4 +65,4 @@ def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Every group gets its share of the rate."""
     for group in optimizer.param_groups:
-        group["lr"] = group[SHARE] * rate
+        group["lr"] = group[LR_SCALE] * rate

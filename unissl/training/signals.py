@@ -41,7 +41,7 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def listen() -> Iterator[StopRequest]:
+def defer_signals() -> Iterator[StopRequest]:
     """Note SIGINT, SIGTERM and SIGUSR1. A second SIGINT acts as usual; schedulers repeat theirs without meaning more.
     Off outside the main thread."""
     request = StopRequest()
@@ -57,7 +57,7 @@ def listen() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def leave_when_asked() -> Iterator[None]:
+def exit_on_signal() -> Iterator[None]:
     """Turn SIGTERM and SIGUSR1 into :class:`Interrupted`; SIGINT is a KeyboardInterrupt already."""
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from unissl.distributed.agreement import broadcast_from_main
+from unissl.distributed.collectives import broadcast_from_main
 
 WARM_UP_STEPS = 3
 MIN_STEPS, MIN_SECONDS = 6, 3.0

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unissl.batches import Batches, whole
 from unissl.config import Settings
-from unissl.distributed.agreement import all_reduce_max, broadcast_from_main
+from unissl.distributed.collectives import all_reduce_max, broadcast_from_main
 from unissl.distributed.gradients import average_gradients, broadcast_state
 from unissl.distributed.rows import all_gather_rows, cat, split_local
 from unissl.errors import UserError
@@ -26,7 +26,7 @@ from unissl.training.learner import Learner
 from unissl.training.optim import OptimConfig, learning_rate, set_learning_rate
 from unissl.training.prefetch import Prefetch
 from unissl.training.progress import TrainingProgress
-from unissl.training.signals import Interrupted, listen
+from unissl.training.signals import Interrupted, defer_signals
 from unissl.types import Losses, Prediction, Source, Step, StreamBatch
 
 EvalFn = Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArray[np.int64]]]
@@ -127,7 +127,7 @@ class Trainer:
         self.started = time.monotonic() - self.state.seconds
         self.state.learner.train()
         with (
-            listen() as stop,
+            defer_signals() as stop,
             Prefetch(self.batches, total, self.prefetch) as self.upcoming,
             TrainingProgress(f"{self.title}", total, self.state.step, self.quiet) as self.progress,
         ):

@@ -10,11 +10,11 @@ from process_group import on_processes
 from torch import Tensor, nn
 
 from unissl.distributed.batch_norm import GlobalBatchNorm, over_rows, with_global_batch_norm
+from unissl.distributed.data_parallel import gather_rows
 from unissl.distributed.gradients import average_gradients
 from unissl.distributed.group import current, fixed_shards
 from unissl.distributed.rows import local_slice, shard_slices
 from unissl.distributed.shards import by_shard, pieces_of
-from unissl.distributed.spread import put_rows_together
 from unissl.errors import UserError
 
 CASES: dict[str, tuple[type[nn.Module], dict[str, Any], tuple[int, ...]]] = {
@@ -52,7 +52,7 @@ def outcome_of_steps(case: str) -> dict[str, Tensor]:
                 y = by_shard(net, [x[rows] for rows in shard_slices(len(x))])
             else:
                 y = net(x[local_slice(len(x))])
-            (y,) = put_rows_together(len(x), *pieces_of(y))
+            (y,) = gather_rows(len(x), *pieces_of(y))
         net.zero_grad()
         (y.tanh() * torch.arange(y.numel()).view(y.shape)).sum().backward()
         # What stands for parameters before the BatchNorm: the gradient of its input, on whatever process the row is.

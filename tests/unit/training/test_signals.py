@@ -14,7 +14,7 @@ import pytest
 
 from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import list_checkpoints
-from unissl.training.signals import Interrupted, leave_when_asked, listen
+from unissl.training.signals import Interrupted, defer_signals, exit_on_signal
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 STEPS = 250
@@ -25,7 +25,7 @@ TINY = ["net.name=small", "data.image_size=8", "batch.labelled=2", "train.log_ev
 @pytest.mark.parametrize("number", CAUGHT)
 def test_a_signal_is_noted_and_the_old_handlers_come_back(number: int) -> None:
     before = [signal.getsignal(n) for n in CAUGHT]
-    with listen() as stop:
+    with defer_signals() as stop:
         assert not stop
         os.kill(os.getpid(), number)
         assert stop and stop.signal == number
@@ -36,7 +36,7 @@ def test_a_second_signal_acts_as_usual() -> None:
     # A process that a script starts in the background ignores SIGINT; the usual handler is what is tested.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt), listen():
+        with pytest.raises(KeyboardInterrupt), defer_signals():
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
     finally:
@@ -47,7 +47,7 @@ def test_other_threads_train_without_listening() -> None:
     found: list[bool] = []
 
     def train() -> None:
-        with listen() as stop:
+        with defer_signals() as stop:
             found.append(bool(stop))
 
     thread = threading.Thread(target=train)
@@ -58,7 +58,7 @@ def test_other_threads_train_without_listening() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_schedulers_may_repeat_themselves(number: int) -> None:
-    with listen() as stop:
+    with defer_signals() as stop:
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
     assert stop.signal == number
@@ -67,7 +67,7 @@ def test_schedulers_may_repeat_themselves(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_outside_training_a_command_leaves_at_once(number: int) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(Interrupted, match="what is done is kept"), leave_when_asked():
+    with pytest.raises(Interrupted, match="what is done is kept"), exit_on_signal():
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == before
 

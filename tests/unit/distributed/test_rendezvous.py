@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from unissl.distributed.meeting import meet
+from unissl.distributed.rendezvous import agree_on_name
 
 LONG = timedelta(seconds=60)
 
 
 def names(store: dist.Store, size: int) -> list[str]:
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(lambda rank: meet(store, rank, size, LONG), reversed(range(size))))
+        return list(pool.map(lambda rank: agree_on_name(store, rank, size, LONG), reversed(range(size))))
 
 
 def test_every_start_has_a_name_of_its_own_though_the_store_stays() -> None:
@@ -29,14 +29,14 @@ def test_who_died_while_meeting_is_replaced() -> None:
     """A process says that it saw the name and is gone; the one that takes its place has another mark."""
     store = dist.HashStore()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(meet, store, 0, 2, LONG)
+        first = pool.submit(agree_on_name, store, 0, 2, LONG)
         store.wait(["unissl/name"])
         name = store.get("unissl/name").decode()
         store.set(f"unissl/{name}/seen/1", "dead")
         store.wait([f"unissl/{name}/all"])
-        assert pool.submit(meet, store, 1, 2, LONG).result() == first.result() == name
+        assert pool.submit(agree_on_name, store, 1, 2, LONG).result() == first.result() == name
 
 
 def test_nobody_is_waited_for_without_end() -> None:
     with pytest.raises(RuntimeError, match="did not come"):
-        meet(dist.HashStore(), 0, 2, timedelta(seconds=0.1))
+        agree_on_name(dist.HashStore(), 0, 2, timedelta(seconds=0.1))

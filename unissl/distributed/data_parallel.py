@@ -42,7 +42,7 @@ class DataParallelNet:
                 out = self.net(x[local_slice(total)])
         names = list(out.taps)
         parts = [out.logits, out.feat, *(out.taps[name] for name in names)]
-        logits, feat, *taps = put_rows_together(total, *(piece for part in parts for piece in pieces_of(part)))
+        logits, feat, *taps = gather_rows(total, *(piece for part in parts for piece in pieces_of(part)))
         return Outputs(logits, feat, dict(zip(names, taps, strict=True)))
 
     def __getattr__(self, name: str) -> Any:
@@ -54,7 +54,7 @@ def data_parallel(net: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Output
     return DataParallelNet(net) if current().shards > 1 else net
 
 
-class PutTogether(torch.autograd.Function):
+class GatherRows(torch.autograd.Function):
     """Own shards of several tensors in, first all of the first tensor; all rows of each tensor out."""
 
     @staticmethod
@@ -75,4 +75,4 @@ class PutTogether(torch.autograd.Function):
         )
 
 
-put_rows_together = cast(Callable[..., tuple[Tensor, ...]], PutTogether.apply)
+gather_rows = cast(Callable[..., tuple[Tensor, ...]], GatherRows.apply)

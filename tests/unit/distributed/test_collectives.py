@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from process_group import on_processes
 
-from unissl.distributed.agreement import all_reduce_max, broadcast_from_main, local_main_process_first
+from unissl.distributed.collectives import all_reduce_max, broadcast_from_main, local_main_process_first
 from unissl.distributed.group import ALONE, ProcessLost, current, launched, processes
 from unissl.errors import UserError
 

@@ -20,7 +20,7 @@ def broadcast_from_main(make: Callable[[], T]) -> T:
     if world.size == 1:
         return make()
     answer: list[Any] = [None, None]
-    if world.first:
+    if world.is_main:
         try:
             answer[0] = make()
         except UserError as error:

@@ -9,9 +9,9 @@ from process_group import on_processes
 from torch import Tensor
 
 from unissl.distributed.batch_norm import with_global_batch_norm
+from unissl.distributed.data_parallel import DataParallelNet, data_parallel
 from unissl.distributed.gradients import average_gradients, broadcast_state
 from unissl.distributed.group import current, fixed_shards
-from unissl.distributed.spread import DataParallelNet, data_parallel
 from unissl.nets import build
 
 

@@ -9,7 +9,7 @@ import torch
 
 from unissl.nets import build
 from unissl.training import compile as module
-from unissl.training.compile import FastNet, fast_net, forward_and_backward
+from unissl.training.compile import CompiledNet, compile_net, forward_and_backward
 from unissl.types import Outputs
 
 IMAGES = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -22,11 +22,11 @@ def net() -> torch.nn.Module:
 
 
 def test_off_is_the_network_itself(net: torch.nn.Module) -> None:
-    assert fast_net(net, "off", False, IMAGES, 10**9, print) is None
+    assert compile_net(net, "off", False, IMAGES, 10**9, print) is None
 
 
 def test_half_precision_is_near_and_in_full_precision_again(net: torch.nn.Module) -> None:
-    fast = fast_net(net, "off", True, IMAGES, 10, print)
+    fast = compile_net(net, "off", True, IMAGES, 10, print)
     assert fast is not None and fast.feat_dim == net.feat_dim and fast.head is net.head
     plain, half = net(IMAGES), fast(IMAGES)
     assert half.logits.dtype == half.feat.dtype == torch.float32
@@ -37,7 +37,7 @@ def test_half_precision_is_near_and_in_full_precision_again(net: torch.nn.Module
 def test_compiled_gives_the_same_numbers_within_rounding(net: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "compiled", lambda net: torch.compile(net, backend="aot_eager"))
     words: list[str] = []
-    fast = fast_net(net, "on", False, IMAGES, 10, words.append)
+    fast = compile_net(net, "on", False, IMAGES, 10, words.append)
     assert fast is not None and words[0].startswith("compiled the network in")
     torch.testing.assert_close(fast(IMAGES).logits, net(IMAGES).logits, rtol=1e-5, atol=1e-6)
 
@@ -50,7 +50,7 @@ def test_auto_does_not_try_where_it_cannot_pay_and_keeps_what_is_faster(
 
     monkeypatch.setattr(module, "compiled", never)
     words: list[str] = []
-    assert fast_net(net, "auto", False, IMAGES, 3, words.append) is None
+    assert compile_net(net, "auto", False, IMAGES, 3, words.append) is None
     assert "too few" in words[0]
 
     monkeypatch.setattr(module, "compiled", lambda net: net)
@@ -58,7 +58,7 @@ def test_auto_does_not_try_where_it_cannot_pay_and_keeps_what_is_faster(
         seconds = iter([1.0, quick])
         monkeypatch.setattr(module, "seconds_of_pass", lambda net, images, seconds=seconds: next(seconds))
         words = []
-        assert (fast_net(net, "auto", False, IMAGES, 10**6, words.append) is not None) == used
+        assert (compile_net(net, "auto", False, IMAGES, 10**6, words.append) is not None) == used
         assert ("not used" in words[0]) != used
 
 
@@ -69,6 +69,6 @@ def test_trying_changes_nothing(net: torch.nn.Module) -> None:
         out: Outputs = net(x)
         return out
 
-    forward_and_backward(FastNet(net, call, half=False), IMAGES)
+    forward_and_backward(CompiledNet(net, call, half=False), IMAGES)
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())

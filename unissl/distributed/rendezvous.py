@@ -17,7 +17,7 @@ PAUSE = 0.02
 """Seconds between two looks into the store."""
 
 
-def meet(store: Any, rank: int, size: int, longest: timedelta) -> str:
+def agree_on_name(store: Any, rank: int, size: int, longest: timedelta) -> str:
     """A name that all processes of this start, and no others, get."""
     own, until = uuid.uuid4().hex, time.monotonic() + longest.total_seconds()
     if rank == 0:
