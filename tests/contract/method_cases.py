@@ -49,4 +49,4 @@ def make_state(
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, (channels, 8, 8))
     learner = Learner(network, method_class(config, info))
     learner.train()
-    return TrainState(learner, Ema(learner, OPTIM.ema), build_optimizer(learner, OPTIM))
+    return TrainState(learner, Ema(learner, OPTIM.ema_decay), build_optimizer(learner, OPTIM))

@@ -89,7 +89,7 @@ def curve(case: str) -> dict[str, list[float]]:
         attach_method(net, method)
         tap_dims = {name: net.tap_dims[name] for name in method.taps}
         learner = Learner(net, method(config, DataInfo(CLASSES, net.feat_dim, 30, COUNTS, tap_dims, (1, 8, 8))))
-        optimizer, ema = build_optimizer(learner, OPTIM), Ema(learner, OPTIM.ema)
+        optimizer, ema = build_optimizer(learner, OPTIM), Ema(learner, OPTIM.ema_decay)
         columns: dict[str, list[float]] = {}
         for iteration in range(STEPS):
             set_learning_rate(optimizer, learning_rate(OPTIM, iteration, STEPS))

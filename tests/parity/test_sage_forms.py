@@ -28,21 +28,22 @@ TABLE: dict[str, tuple[Any, Any, Any]] = {
     "nodes": ("weak", "both", "both"),
     "cross": ("stacked", "swapped", "stacked"),
     "diagonal": ("keep", "drop", "drop"),
-    "steps": ((5, 5), (5, 3), (5, 3)),
-    "exact": ("thin", "dense", "thin"),
+    "walk_steps": ((5, 5), (5, 3), (5, 3)),
+    "graph_impl": ("thin", "dense", "thin"),
     "smoothing": (0.0, 0.1, 0.1),
     "smoothing_phase": (30 / 256, 30 / 256, 30 / 256),
     "n_sigma": (1.0, 2.0, 2.0),
     "drp_momentum": (0.999, 0.999, 0.999),
     "prior_adjustment": (False, True, True),
     "labelled_strong": (False, True, False),
+    "projection_init": ("torch", "xavier", "torch"),
     "ridge": (0.1, 0.1, 0.1),
-    "anchors": (None, None, None),
+    "num_anchors": (None, None, None),
     "anchor_seed": (None, None, None),
     "auxiliary": (True, True, True),
     "weighting": ("drp", "drp", "drp"),
-    "con": (True, True, True),
-    "sim": (True, True, True),
+    "contrastive": (True, True, True),
+    "consistency": (True, True, True),
 }
 NOT_PART_OF_A_FORM = {"name", "form", "threshold"}
 
@@ -67,13 +68,13 @@ def test_settings_of_the_forms(form: Any, num_classes: int) -> None:
 
 
 def test_the_border_is_at_ten_classes() -> None:
-    assert [SAGEConfig().for_data(c).steps for c in (2, 10, 11)] == [5, 5, 3]
+    assert [SAGEConfig().for_data(c).walk_steps for c in (2, 10, 11)] == [5, 5, 3]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_setting_beside_the_form_wins(form: Any) -> None:
     config = SAGEConfig(form=form, walk_steps=7, n_sigma=3.0, graph_temperature=0.3).for_data(100)
-    assert (config.steps, config.n_sigma, config.graph_temperature) == (7, 3.0, 0.3)
+    assert (config.walk_steps, config.n_sigma, config.graph_temperature) == (7, 3.0, 0.3)
 
 
 @pytest.mark.parametrize("num_classes", [10, 100])
@@ -84,7 +85,7 @@ def test_initial_state(form: str, num_classes: int) -> None:
     assert isinstance(method, SAGE)
     for tracker in (method.drp_confidence, method.drp_margin):
         assert [tracker.mean.item(), tracker.var.item()] == pytest.approx([1 / num_classes, 1.0])
-    assert method.num_anchors.shape == (129, 128)
+    assert method.anchors.shape == (129, 128)
     prior = 0.0 if form == "paper" else -math.log(num_classes)
     assert method.log_prior.tolist() == pytest.approx([prior] * num_classes)
     assert method.project is not None
@@ -92,6 +93,24 @@ def test_initial_state(form: str, num_classes: int) -> None:
     assert isinstance(norm, nn.BatchNorm1d) and (norm.momentum, norm.eps) == (0.001, 0.001)
     activation = method.project[2]
     assert isinstance(activation, nn.LeakyReLU) and activation.negative_slope == 0.1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_initial_projection_head(form: str) -> None:
+    """The released network draws every linear layer from Xavier's normal distribution and sets its bias to zero;
+    PyTorch draws both from a uniform one of a third of the variance, so that no weight exceeds 1 / sqrt(d)."""
+    torch.manual_seed(0)
+    method = sage_on_wrn(10, form=form).method
+    assert isinstance(method, SAGE) and method.project is not None
+    for layer in (method.project[0], method.project[3]):
+        assert isinstance(layer, nn.Linear)
+        largest, std = layer.weight.abs().max().item(), layer.weight.std().item()
+        if form == "released":
+            assert not layer.bias.any()
+            assert std == pytest.approx(math.sqrt(2 / 256), rel=0.03) and largest > 3 * math.sqrt(2 / 256)
+        else:
+            assert layer.bias.any()
+            assert std == pytest.approx(math.sqrt(1 / (3 * 128)), rel=0.03) and largest <= math.sqrt(1 / 128)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -153,7 +172,7 @@ def test_optimiser_and_average_equal_their_recursions() -> None:
     """SGD with Nesterov momentum and decay, its cosine rate and the EMA, all by hand on one weight and one bias."""
     layer = nn.Linear(1, 1)
     config = OptimConfig(lr=0.1, weight_decay=0.01, ema_decay=0.7)
-    optimizer, ema, total = build_optimizer(layer, config), Ema(layer, config.ema), 5
+    optimizer, ema, total = build_optimizer(layer, config), Ema(layer, config.ema_decay), 5
     values = [layer.weight.item(), layer.bias.item()]
     shadow, velocity = list(values), [0.0, 0.0]
     for t in range(total):
@@ -174,9 +193,9 @@ def test_optimiser_and_average_equal_their_recursions() -> None:
 
 
 def test_default_average_of_the_protocol() -> None:
-    assert OptimConfig().ema == 0.999
+    assert OptimConfig().ema_decay == 0.999
     layer = nn.Linear(2, 2)
-    ema, start = Ema(layer, OptimConfig().ema), layer.weight.detach().clone()
+    ema, start = Ema(layer, OptimConfig().ema_decay), layer.weight.detach().clone()
     with torch.no_grad():
         layer.weight += 1
     ema.update(layer)

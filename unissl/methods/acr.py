@@ -40,7 +40,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, forward_concat
+from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
 from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Step
 
@@ -76,7 +76,7 @@ class ACR(Method):
 
     def __init__(self, cfg: ACRConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
-        self.standard = classifier_head(info.feat_dim, info.num_classes)
+        self.standard = xavier_linear(info.feat_dim, info.num_classes)
         prior = info.log_prior().exp()
         uniform = torch.full_like(prior, 1 / info.num_classes)
         self.register_buffer("anchors", torch.stack([prior, uniform, reversed_prior(prior)]))  # (3, C)

@@ -22,8 +22,8 @@ __all__ = [
     "MethodConfig",
     "Network",
     "attach_method",
-    "classifier_head",
     "forward_concat",
+    "xavier_linear",
 ]
 
 
@@ -164,9 +164,9 @@ def forward_concat(net: Network, *views: Tensor) -> list[Outputs]:
     return net(torch.cat(views)).split([len(view) for view in views])
 
 
-def classifier_head(in_features: int, num_classes: int) -> nn.Linear:
-    """A linear classifier with the protocol's initialisation: Xavier normal, zero bias."""
-    head = nn.Linear(in_features, num_classes)
-    nn.init.xavier_normal_(head.weight)
-    nn.init.zeros_(head.bias)
-    return head
+def xavier_linear(in_features: int, out_features: int) -> nn.Linear:
+    """A linear layer with the protocol's initialisation: Xavier normal weights, zero bias."""
+    layer = nn.Linear(in_features, out_features)
+    nn.init.xavier_normal_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

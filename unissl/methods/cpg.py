@@ -39,7 +39,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from unissl.methods.base import Context, Method, MethodConfig, Network, classifier_head, forward_concat
+from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
 from unissl.ops.keyed import keyed_generator
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream, StreamBatch
@@ -91,7 +91,7 @@ class CPG(Method):
     def __init__(self, cfg: CPGConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         c, m = info.num_classes, info.num_unlabelled
-        self.aux = classifier_head(info.feat_dim, c)
+        self.aux = xavier_linear(info.feat_dim, c)
         self.register_buffer("given", torch.tensor(info.labelled_counts))
         self.register_buffer("counts", torch.tensor(info.labelled_counts))
         self.register_buffer("chosen_counts", torch.ones(c, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""FullySupervised: cross-entropy with the true labels of the pool. The ceiling that no method should be expected to reach.
+"""Fully supervised: cross-entropy with the true labels of the pool, the upper bound for every method.
 
 The labels of the pool join the given ones before training starts, so the same optimiser, schedule, EMA and number of
 steps see as many labelled images a step as any other method. The difference to a semi-supervised method is what the

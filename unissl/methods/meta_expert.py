@@ -45,7 +45,7 @@ import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, classifier_head
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, xavier_linear
 from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Step
 
@@ -153,7 +153,7 @@ class Experts(nn.Module):
     def __init__(self, cfg: MetaExpertConfig, info: DataInfo) -> None:
         super().__init__()
         dims = [info.tap_dims[name] for name in DEPTHS]
-        self.others = nn.ModuleList(classifier_head(info.feat_dim, info.num_classes) for _ in range(EXPERTS - 1))
+        self.others = nn.ModuleList(xavier_linear(info.feat_dim, info.num_classes) for _ in range(EXPERTS - 1))
         # Three BatchNorms of the same map have the same statistics: these are taken once, and since what follows is
         # a mean over the map, scale and shift are applied after it.
         self.standardise = nn.BatchNorm2d(info.feat_dim, affine=False)

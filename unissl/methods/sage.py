@@ -13,7 +13,7 @@ https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, 
 |---|---|---|
 | P, K | ``anchors`` | Eq. (5), ``ops.simplex.simplex_anchors`` |
 | a_i, lambda | ``ops.graph.relational_embedding``, ``ridge`` | Eq. (1), (2) |
-| G, beta, L_con | ``ops.graph.contrast_loss``, ``steps``, term ``con`` | Eq. (3) |
+| G, beta, L_con | ``ops.graph.contrast_loss``, ``walk_steps``, term ``con`` | Eq. (3) |
 | L_sim | ``ops.graph.consistency_loss``, term ``sim`` | Eq. (4) |
 | W(q_max) W(q_gap) = w | ``reliability`` | Eq. (6), ``ops.stats.TruncatedGaussian`` |
 | L_cls | term ``sup`` | Eq. (7) |
@@ -24,8 +24,9 @@ https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, 
 Deviations. ``form`` names three sets of settings; docs/sage.md has the table of their differences.
 ``released`` follows the published code, but for its rotation head, which takes part in nothing and is left out.
 ``default`` is ``released`` with the cross blocks of the similarity matrix in their places (the published code has them
-swapped), with the exact thin L_con, and without the labelled strong view, which entered no loss. ``paper`` is the text
-to the letter.
+swapped), with the exact thin L_con, without the labelled strong view, which entered no loss, and with PyTorch's
+initialisation of the projection head (the released network initialises every linear layer with Xavier normal weights
+and zero bias). ``paper`` is the text to the letter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, classifier_head, forward_concat
+from unissl.methods.base import Method, MethodConfig, Network, forward_concat, xavier_linear
 from unissl.ops.graph import consistency_loss, contrast_loss
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.ops.simplex import simplex_anchors
@@ -45,7 +46,7 @@ from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream
 
 FORMS: dict[str, dict[str, Any]] = {
     "default": {},
-    "released": {"cross": "swapped", "graph_impl": "dense", "labelled_strong": True},
+    "released": {"cross": "swapped", "graph_impl": "dense", "labelled_strong": True, "projection_init": "xavier"},
     "paper": {
         "normalise": False,
         "nodes": "weak",
@@ -86,7 +87,7 @@ class SAGEConfig(MethodConfig):
     num_anchors: int | None = Field(default=None, ge=2)
     """K, number of anchors; by default d + 1."""
     anchor_seed: int | None = Field(default=None, ge=0)
-    """Seed of the anchors' orientation, by default 0; it takes effect unless num_anchors is left out and graph_impl is thin."""
+    """Seed of the anchors' orientation, by default 0; without effect if num_anchors is unset and graph_impl is thin."""
     sim_temperature: float | None = Field(default=None, gt=0)
     """Temperature of the pairwise similarities; by default 0.5 up to ten classes and 1 beyond."""
     graph_temperature: float | None = Field(default=None, gt=0)
@@ -118,6 +119,8 @@ class SAGEConfig(MethodConfig):
     """Add log pi_l to the logits of labelled images."""
     labelled_strong: bool = False
     """Also forward a strong view of the labelled images, which enters no loss but moves BatchNorm."""
+    projection_init: Literal["torch", "xavier"] = "torch"
+    """Linear layers of the projection head start as PyTorch's, or with Xavier normal weights and zero bias."""
 
     @model_validator(mode="before")
     @classmethod
@@ -153,9 +156,10 @@ def unit_rows(z: Tensor) -> Tensor:
 class ProjectionHead(nn.Sequential):
     """f (n, d) -> z (n, d): Linear, BatchNorm, LeakyReLU, Linear."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, init: Literal["torch", "xavier"]) -> None:
+        linear = xavier_linear if init == "xavier" else nn.Linear
         super().__init__(
-            nn.Linear(dim, dim), nn.BatchNorm1d(dim, momentum=0.001, eps=0.001), nn.LeakyReLU(0.1), nn.Linear(dim, dim)
+            linear(dim, dim), nn.BatchNorm1d(dim, momentum=0.001, eps=0.001), nn.LeakyReLU(0.1), linear(dim, dim)
         )
 
 
@@ -168,15 +172,16 @@ class SAGE(Method):
 
     def __init__(self, cfg: SAGEConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
-        self.aux = classifier_head(info.feat_dim, info.num_classes) if cfg.auxiliary else None
-        self.project = ProjectionHead(info.feat_dim) if cfg.contrastive or cfg.consistency else None
+        self.aux = xavier_linear(info.feat_dim, info.num_classes) if cfg.auxiliary else None
+        self.project = (
+            ProjectionHead(info.feat_dim, cfg.projection_init) if cfg.contrastive or cfg.consistency else None
+        )
         self.drp_confidence = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)
         self.register_buffer("log_prior", prior)
-        self.register_buffer(
-            "anchors", simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)
-        )  # Eq. (5)
+        anchors = simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)  # Eq. (5)
+        self.register_buffer("anchors", anchors)
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:

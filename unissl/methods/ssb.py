@@ -40,7 +40,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, classifier_head, forward_concat
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, forward_concat, xavier_linear
 from unissl.ops.losses import cross_entropy
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_entropy, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -160,8 +160,8 @@ class SSB(Method):
 
 
 def three_layers(width_in: int, hidden: int, width_out: int) -> nn.Sequential:
-    first, second = classifier_head(width_in, hidden), classifier_head(hidden, hidden)
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), classifier_head(hidden, width_out))
+    first, second = xavier_linear(width_in, hidden), xavier_linear(hidden, hidden)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), xavier_linear(hidden, width_out))
 
 
 def one_vs_all(weak: Tensor, strong: Tensor, truth: Tensor) -> Tensor:
