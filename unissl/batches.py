@@ -95,16 +95,16 @@ class Batches:
     seed: int
     device: torch.device
 
-    def at(self, step: int, joined: Promoted = None) -> Batch:
+    def at(self, step: int, promoted: Promoted = None) -> Batch:
         """The batches of a step. ``joined`` are images of the pool that count as labelled by now."""
-        return whole(self.share_at(step, joined))
+        return whole(self.share_at(step, promoted))
 
-    def share_at(self, step: int, joined: Promoted = None) -> Batch:
+    def share_at(self, step: int, promoted: Promoted = None) -> Batch:
         """The same with the views of this process's rows alone; :func:`whole` puts those of all processes together."""
-        return {name: self._stream_at(name, stream, step, joined) for name, stream in self.streams.items()}
+        return {name: self._stream_at(name, stream, step, promoted) for name, stream in self.streams.items()}
 
-    def _stream_at(self, name: str, stream: Stream, step: int, joined: Promoted) -> StreamBatch:
-        pool = self._source(stream.source, joined)
+    def _stream_at(self, name: str, stream: Stream, step: int, promoted: Promoted) -> StreamBatch:
+        pool = self._source(stream.source, promoted)
         size = max(1, round(stream.ratio * self._base_size(stream.source)))
         positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
         own = local_slice(size)
@@ -113,17 +113,17 @@ class Batches:
         return self._batch(pool, positions, views)
 
     def scan(
-        self, source: Source, view: str = "none", seed_step: int = 0, joined: Promoted = None
+        self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
     ) -> Iterator[StreamBatch]:
         """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
-        for share in self.scan_shares(source, view, seed_step, joined):
+        for share in self.scan_shares(source, view, seed_step, promoted):
             yield whole({source: share})[source]
 
     def scan_shares(
-        self, source: Source, view: str = "none", seed_step: int = 0, joined: Promoted = None
+        self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
     ) -> Iterator[StreamBatch]:
         """The same with the views of this process's rows alone."""
-        pool = self._source(source, joined)
+        pool = self._source(source, promoted)
         for start in range(0, len(pool.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
             own = local_slice(len(positions))
@@ -135,11 +135,11 @@ class Batches:
             }
             yield self._batch(pool, positions, {view: self.views(view, pool.rows[positions[own]], **address)})
 
-    def _source(self, source: Source, joined: Promoted) -> Subset:
+    def _source(self, source: Source, promoted: Promoted) -> Subset:
         pool = self.subsets[source]
-        if joined is None or source != "labelled" or pool.targets is None:
+        if promoted is None or source != "labelled" or pool.targets is None:
             return pool
-        positions, targets = joined
+        positions, targets = promoted
         rows = np.concatenate([pool.rows, self.subsets["unlabelled"].rows[positions.cpu().numpy()]])
         return Subset(rows, torch.cat([pool.targets, targets.to(pool.targets)]))
 

@@ -139,12 +139,12 @@ Batch = Mapping[str, StreamBatch]
 
 @dataclass(frozen=True)
 class Step:
-    """Where training stands: iteration 0..total-1, cut into epochs of equal length."""
+    """Position in the budget: iteration 0..total-1, and the period it lies in, of ``periods`` of equal length."""
 
     iteration: int
     total: int
-    epoch: int
-    epochs: int
+    period: int
+    periods: int
 
     @property
     def fraction(self) -> float:

@@ -34,9 +34,9 @@ def advance(state: TrainState, batches: Batches, until: int) -> list[float]:
         step = step_at(iteration, TOTAL, EPOCHS)
         context = TrainerContext(state.learner, state.ema.shadow, batches, step)
         if iteration % (TOTAL // EPOCHS) == 0:
-            state.learner.method.on_epoch_start(context)
+            state.learner.method.on_period_start(context)
         set_learning_rate(state.optimizer, learning_rate(OPTIM, iteration, TOTAL))
-        total = state.learner.losses(batches.at(iteration, state.learner.method.joined()), step).total
+        total = state.learner.losses(batches.at(iteration, state.learner.method.promoted()), step).total
         state.optimizer.zero_grad()
         total.backward()
         state.optimizer.step()
@@ -72,7 +72,7 @@ def test_losses_are_finite_and_reach_every_parameter(case: str, num_classes: int
         losses.total.backward()
         reached |= {name for name, p in state.learner.named_parameters() if p.grad is not None and p.grad.any()}
     everything = {name for name, _ in state.learner.named_parameters()}
-    assert everything - reached == state.learner.never_trained()
+    assert everything - reached == state.learner.untrained_parameters()
 
 
 @pytest.mark.parametrize("case", CASES)

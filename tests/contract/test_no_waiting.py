@@ -57,7 +57,7 @@ def questions(case: str) -> Counter[str]:
     watch = Watch()
     for iteration in range(TOTAL):
         step = step_at(iteration, TOTAL, 3)
-        batch = batches.at(iteration, state.learner.method.joined())
+        batch = batches.at(iteration, state.learner.method.promoted())
         context = TrainerContext(state.learner, state.ema.shadow, batches, step)
         with watch:
             losses = state.learner.losses(batch, step)

@@ -42,8 +42,8 @@ def make(counts: tuple[int, ...] = COUNTS, **settings: Any) -> tuple[ACR, TinyNe
     return method, net
 
 
-def epoch_start(method: ACR) -> None:
-    method.on_epoch_start(SimpleNamespace(step=START))  # type: ignore[arg-type]
+def period_start(method: ACR) -> None:
+    method.on_period_start(SimpleNamespace(step=START))  # type: ignore[arg-type]
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Reference:
             self.distances.append([0.5 * kl(self.u, p) + 0.5 * kl(p, self.u) for p in self.anchors()])
         return {name: mean(values) for name, values in terms.items()}, kept / m
 
-    def epoch_start(self) -> None:
+    def period_start(self) -> None:
         if self.distances:
             means = [sum(column) / len(self.distances) for column in zip(*self.distances, strict=True)]
             self.tau1 = 2 * math.exp(means[0]) / sum(math.exp(value) for value in means)
@@ -124,8 +124,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(
     for iteration in range(3 * EPOCH):
         step = Step(iteration, 3 * EPOCH, iteration // EPOCH, 3)
         if iteration % EPOCH == 0:
-            epoch_start(method)
-            reference.epoch_start()
+            period_start(method)
+            reference.period_start()
         batch = draw_batch(method.streams(method.cfg), len(counts), SIZES, seed=iteration)
         losses = method.losses(net, batch, step)
         expected, kept = reference.step(net, method, batch, step.fraction)
@@ -150,7 +150,7 @@ def fed(method: ACR, classes: list[int], steps: int = 60) -> float:
     probs = 0.97 * torch.eye(len(COUNTS))[classes] + 0.01
     for _ in range(steps):
         method.watch(probs)
-    epoch_start(method)
+    period_start(method)
     return method.standard_strength.item()
 
 
@@ -172,7 +172,7 @@ def test_the_estimation_changes_the_standard_head_only() -> None:
         with torch.no_grad():
             method.standard.bias.copy_(torch.tensor([0.0, 2.0, 0.0]))
     fed(ours, [0, 1, 2])
-    epoch_start(port)
+    period_start(port)
     batch = draw_batch(ours.streams(ours.cfg), 3, SIZES, seed=2)
     one, other = (method.losses(net, batch, START).terms for method in (ours, port))
     assert abs(one["unsup"].item() - other["unsup"].item()) > 1e-2
@@ -192,12 +192,12 @@ def test_before_its_phase_and_without_confident_guesses_nothing_is_estimated() -
     for step, threshold in ((Step(5, 500, 5, 500), 0.0), (Step(6, 500, 6, 500), 1.0)):
         method, net = make(threshold=threshold)
         method.losses(net, draw_batch(method.streams(method.cfg), 3, SIZES, seed=2), step)
-        epoch_start(method)
+        period_start(method)
         assert method.standard_strength.item() == 2
         assert method.pool_prior.tolist() == pytest.approx([1 / 3] * 3)
     method, net = make(threshold=0.0)
     method.losses(net, draw_batch(method.streams(method.cfg), 3, SIZES, seed=2), Step(6, 500, 6, 500))
-    epoch_start(method)
+    period_start(method)
     assert method.standard_strength.item() != 2
 
 

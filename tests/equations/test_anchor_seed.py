@@ -17,7 +17,7 @@ def con_loss(**settings: object) -> float:
     net = TinyNet(feat_dim=4, num_classes=3)
     method = SAGE(SAGEConfig.model_validate(settings).for_data(3), DataInfo(3, 4, 9, (1, 1, 1)))
     batch = draw_batch(method.streams(method.cfg), 3, {"labelled": 3, "unlabelled": 5}, seed=1)
-    return method.losses(net, batch, Step(iteration=0, total=10, epoch=0, epochs=1)).terms["con"].item()
+    return method.losses(net, batch, Step(iteration=0, total=10, period=0, periods=1)).terms["con"].item()
 
 
 def test_at_full_number_the_seed_only_turns_them() -> None:

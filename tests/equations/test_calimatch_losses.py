@@ -177,7 +177,7 @@ def test_steps_equal_loops_in_value_and_gradient(bins: int) -> None:
         step = step_at(iteration)
         if iteration % 2 == 0:
             context = HeldOut(method, net, step)
-            method.on_epoch_start(context)
+            method.on_period_start(context)
             if iteration >= 2:
                 reference.take_profiles(context)
         for head, profile in (("class", method.class_profile), ("ova", method.ova_profile)):
@@ -203,10 +203,10 @@ def test_steps_equal_loops_in_value_and_gradient(bins: int) -> None:
 
 def test_before_the_first_profile_the_own_confidence_is_the_target() -> None:
     method, net = make(warm_up=0.5)
-    method.on_epoch_start(HeldOut(method, net, step_at(9)))
+    method.on_period_start(HeldOut(method, net, step_at(9)))
     assert (method.class_profile == EMPTY).all()
     assert (method.ova_profile == EMPTY).all()
-    method.on_epoch_start(HeldOut(method, net, step_at(10)))
+    method.on_period_start(HeldOut(method, net, step_at(10)))
     assert (method.class_profile != EMPTY).any()
     assert (method.ova_profile != EMPTY).any()
 
@@ -250,7 +250,7 @@ def test_no_target_is_further_than_a_bin_from_the_own_confidence(bins: int) -> N
 def test_ten_heldout_images_leave_most_bins_empty() -> None:
     """What is held out of 40 labels of ten classes."""
     method, net = make(num_classes=10)
-    method.on_epoch_start(HeldOut(method, net, step_at(1), count=10))
+    method.on_period_start(HeldOut(method, net, step_at(1), count=10))
     for profile in (method.class_profile, method.ova_profile):
         assert len(profile) == 30
         assert 1 <= (profile != EMPTY).sum().item() <= 10

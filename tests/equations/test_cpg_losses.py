@@ -52,7 +52,7 @@ class Reference:
     strong: bool = False
     records: dict[int, list[int]] = field(default_factory=dict)
     seen: int = 0
-    joined: dict[int, list[float]] = field(default_factory=dict)
+    promoted: dict[int, list[float]] = field(default_factory=dict)
     n: list[int] = field(default_factory=lambda: list(GIVEN))
     n_sel: list[int] = field(default_factory=lambda: [1] * C)
     k: list[int] = field(default_factory=lambda: [10] * C)
@@ -107,12 +107,12 @@ class Reference:
         return [value if value > 0 else min(v for v in d if v > 0) for value in d]
 
     def choose(self, min_votes: float) -> None:
-        self.joined = {}
+        self.promoted = {}
         self.n_sel = [0] * C
         for index, labels in sorted(self.records.items()):
             mode, times = Counter(labels).most_common(1)[0]
             if len(labels) > min_votes * self.seen / POOL and times > 0.8 * len(labels):
-                self.joined[index] = [labels.count(c) / len(labels) for c in range(C)]
+                self.promoted[index] = [labels.count(c) / len(labels) for c in range(C)]
                 self.n_sel[mode] += 1
         self.n = [given + chosen for given, chosen in zip(GIVEN, self.n_sel, strict=True)]
         self.k = [int(10 * sorted(self.n)[C // 3] / count) for count in self.n]
@@ -147,10 +147,10 @@ class Data:
         self.scans: list[tuple[int, str]] = []
 
     def labelled(self) -> tuple[Tensor, Tensor]:
-        target, joined = torch.eye(C)[LABELS], self.method.joined()
-        if joined is None:
+        target, promoted = torch.eye(C)[LABELS], self.method.promoted()
+        if promoted is None:
             return self.given, target
-        return torch.cat([self.given, self.pool[joined[0]]]), torch.cat([target, joined[1]])
+        return torch.cat([self.given, self.pool[promoted[0]]]), torch.cat([target, promoted[1]])
 
     def batch(self, seed: int) -> Batch:
         inputs, target = self.labelled()
@@ -207,7 +207,7 @@ def test_whole_run_equals_loops(settings: dict[str, Any]) -> None:
             {name: term.item() for name, term in expected.items()}, rel=1e-9
         )
         assert losses.logs["selected"].item() == pytest.approx(share)
-        assert losses.logs["joined"].item() == pytest.approx(len(reference.joined) / POOL)
+        assert losses.logs["promoted"].item() == pytest.approx(len(reference.promoted) / POOL)
         total = expected["sup"] + expected["aux"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-9)
         ours, theirs = gradients(losses.total, parameters), gradients(total, parameters)
@@ -224,11 +224,11 @@ def test_whole_run_equals_loops(settings: dict[str, Any]) -> None:
         if done >= WARM and (done - WARM) % EVERY == 0:
             inputs, target = data.labelled()
             reference.take_radii(inputs.flatten(1)[:, :D].tolist(), target.argmax(1).tolist())
-        found = method.joined()
+        found = method.promoted()
         positions = [] if found is None else found[0].tolist()
-        assert positions == sorted(reference.joined)
+        assert positions == sorted(reference.promoted)
         if found is not None:
-            torch.testing.assert_close(found[1], torch.tensor([reference.joined[i] for i in positions]))
+            torch.testing.assert_close(found[1], torch.tensor([reference.promoted[i] for i in positions]))
         assert method.counts.tolist() == reference.n
         assert method.chosen_counts.tolist() == reference.n_sel
         assert method.copies.tolist() == reference.k
@@ -274,7 +274,7 @@ def test_at_the_papers_length_more_than_12_votes_are_needed() -> None:
 def test_more_than_four_fifths_of_the_votes_have_to_agree() -> None:
     method = recorded([[4, 1, 0], [9, 1, 1], [0, 0, 5], [0, 0, 0], [2, 2, 0]], visits=5)
     assert method.chosen.tolist() == [False, True, True, False, False]
-    found = method.joined()
+    found = method.promoted()
     assert found is not None
     assert found[0].tolist() == [1, 2]
     torch.testing.assert_close(found[1], torch.tensor([[9 / 11, 1 / 11, 1 / 11], [0.0, 0.0, 1.0]]))
@@ -284,7 +284,7 @@ def test_more_than_four_fifths_of_the_votes_have_to_agree() -> None:
 
 def test_nothing_chosen_leaves_the_given_labels() -> None:
     method = recorded([[0, 0, 0]] * 4, visits=5)
-    assert method.joined() is None
+    assert method.promoted() is None
     assert method.counts.tolist() == list(GIVEN)
     assert method.chosen_counts.tolist() == [0, 0, 0]
     assert method.vote_prior().tolist() == [1, 1, 1]

@@ -375,7 +375,7 @@ def test_the_published_gate_keeps_its_start_and_the_meant_one_learns() -> None:
         moved = any(not torch.equal(a, b) for a, b in zip(start, method.experts.gate.parameters(), strict=True))
         assert moved == (gate == "trained")
         names = {f"experts.gate.{name}" for name, _ in method.experts.gate.named_parameters()}
-        assert method.never_trained() == (frozenset() if moved else names)
+        assert method.untrained_parameters() == (frozenset() if moved else names)
         runs[gate] = (first, method.losses(net, batch, step_at(9)).terms["fusion"].item())
     for ours, theirs in zip(runs["trained"][0], runs["untrained"][0], strict=True):
         assert ours.any()

@@ -25,8 +25,8 @@ def make(**settings: Any) -> tuple[SimPro, TinyNet]:
     return SimPro(SimProConfig(**settings), DataInfo(C, D, POOL, COUNTS)), TinyNet(D, C)
 
 
-def epoch_start(method: SimPro) -> None:
-    method.on_epoch_start(SimpleNamespace(step=START))  # type: ignore[arg-type]
+def period_start(method: SimPro) -> None:
+    method.on_period_start(SimpleNamespace(step=START))  # type: ignore[arg-type]
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Reference:
         self.est = [0.9 * e + 0.1 * n / (sum(self.n_u) + 1) for e, n in zip(self.est, self.n_u, strict=True)]
         self.adapt = [0.9 * a + 0.1 * n / sum(both) for a, n in zip(self.adapt, both, strict=True)]
 
-    def epoch_start(self, first: bool) -> None:
+    def period_start(self, first: bool) -> None:
         if not first and not self.port:
             self.estimate()
         self.begin()
@@ -95,8 +95,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(threshold: float, tau: fl
     shares = []
     for iteration in range(4 * EPOCH):
         if iteration % EPOCH == 0:
-            epoch_start(method)
-            reference.epoch_start(first=iteration == 0)
+            period_start(method)
+            reference.period_start(first=iteration == 0)
         batch = draw_batch(method.streams(method.cfg), C, SIZES, seed=iteration)
         losses = method.losses(net, batch, Step(iteration, 4 * EPOCH, iteration // EPOCH, 4))
         expected, kept = reference.step(net, batch)
@@ -123,11 +123,11 @@ def test_the_port_silences_the_labels_further_and_hurries_the_estimate() -> None
     start = ours.seen_prior.clone()
     weights, moves = [], []
     for method in (ours, port):
-        epoch_start(method)
+        period_start(method)
         for batch in batches:
             losses = method.losses(net, batch, START)
         assert method.seen_adjustment.exp().tolist() == pytest.approx(start.tolist())  # within an epoch nothing changes
-        epoch_start(method)
+        period_start(method)
         weights.append(losses.weights["sup"])
         moves.append((method.seen_prior - start).abs().sum().item())
     assert weights == pytest.approx([(10 / 4) / (200 / 6), 10 / 200])
@@ -147,7 +147,7 @@ def test_rho_can_be_given() -> None:
 def test_the_first_epoch_start_changes_nothing() -> None:
     method, _ = make()
     before = {name: value.clone() for name, value in method.state_dict().items()}
-    epoch_start(method)
+    period_start(method)
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
 
 
@@ -156,7 +156,7 @@ def test_an_empty_mask_shrinks_the_pool_mix_alike_and_harms_nothing(port: bool) 
     method, net = make(threshold=1.0, port=port)
     batch = draw_batch(method.streams(method.cfg), C, SIZES, seed=1)
     for _ in range(400):
-        epoch_start(method)
+        period_start(method)
         losses = method.losses(net, batch, START)
     assert losses.terms["unsup"].item() == 0
     assert losses.total.item() == losses.weights["sup"] * losses.terms["sup"].item()
@@ -184,7 +184,7 @@ def test_one_confident_class_takes_over_the_pool_mix() -> None:
         net.head.bias[1] = 50.0
     for seed in range(200):
         method.losses(net, draw_batch(method.streams(method.cfg), C, SIZES, seed=seed), START)
-        epoch_start(method)
+        period_start(method)
     # n_u / (sum n_u + 1) of one step's six images.
     assert method.pool_prior.tolist() == pytest.approx([0, 6 / 7, 0], abs=1e-8)
 

@@ -9,7 +9,7 @@ import torch
 from slow_reference import END, START, TinyNet, affine, draw_batch, entropy, features, gradients, mean, spread
 from torch import Tensor
 
-from unissl.methods.base import Method
+from unissl.methods.base import Method, Needs
 from unissl.methods.fully_supervised import FullySupervised, FullySupervisedConfig
 from unissl.methods.labels_only import LabelsOnly, LabelsOnlyConfig
 from unissl.methods.logit_adjust import LogitAdjust, LogitAdjustConfig
@@ -65,7 +65,7 @@ def test_supervised_is_labels_only_on_another_split() -> None:
     floor, _ = make(LabelsOnly, LabelsOnlyConfig())
     batch = draw(method)
     assert torch.equal(method.losses(net, batch, START).total, floor.losses(net, batch, START).total)
-    assert method.needs == {"pool labels"}
+    assert method.needs == {Needs.POOL_LABELS}
     assert floor.needs == frozenset()
 
 

@@ -110,11 +110,11 @@ def test_images_of_the_pool_can_join_the_labelled_set() -> None:
     split, config = make_split(4, pool_size=9), FixMatchConfig()
     batches = make_batches(config, split)
     targets = torch.full((2, 4), 0.25)
-    joined = (torch.tensor([3, 7]), targets)
-    rows = [batch for batch in batches.scan("labelled", joined=joined)]
+    promoted = (torch.tensor([3, 7]), targets)
+    rows = [batch for batch in batches.scan("labelled", promoted=promoted)]
     assert sum(len(batch) for batch in rows) == len(split.labelled) + 2
     assert torch.equal(torch.cat([batch.targets for batch in rows])[-2:], targets)
     pool = torch.cat([batch.views["none"] for batch in batches.scan("unlabelled")])
     assert torch.equal(torch.cat([batch.views["none"] for batch in rows])[-2:], pool[[3, 7]])
-    seen = torch.cat([batches.at(step, joined)["labelled"].index for step in range(5)])
+    seen = torch.cat([batches.at(step, promoted)["labelled"].index for step in range(5)])
     assert set(seen.tolist()) == set(range(len(split.labelled) + 2))

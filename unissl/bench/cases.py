@@ -12,6 +12,7 @@ import numpy.typing as npt
 from unissl.autoconfig.recipes import with_recipe
 from unissl.config import merge
 from unissl.data import Dataset
+from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.run.config import RunConfig, build_config, fit_to_data
 from unissl.types import ImageTable, Split
@@ -76,7 +77,7 @@ def synthetic(case: StepCase) -> tuple[Dataset, Split]:
     names = tuple(str(c) for c in range(case.classes))
     dataset = Dataset("synthetic", ImageTable(images, labels, names), None, MEAN, STD, flip=True)
     parts = np.split(rows, [given, given + held_out])
-    if "pool labels" in get_method(case.method).needs:
+    if Needs.POOL_LABELS in get_method(case.method).needs:
         return dataset, Split(rows, labels, rows[:0], case.classes)
     return dataset, Split(parts[0], labels[parts[0]], parts[2], case.classes, parts[1], labels[parts[1]])
 

@@ -13,6 +13,7 @@ from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import BACKBONE
 from unissl.config import ConfigTree, merge
 from unissl.estimators.refusal import RefusedInput
+from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.nets.pretrained import installed
 from unissl.run.config import RunConfig, build_config
@@ -52,7 +53,7 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows, num_classes
     if estimator.net is not None:
         said["net"] = {"name": estimator.net}
     own_net = estimator.net is not None or "net" in settings
-    recipe, suited = _for_data(rows.shape, frozen=not own_net and get_method(estimator.method).takes_vectors())
+    recipe, suited = _for_data(rows.shape, frozen=not own_net and get_method(estimator.method).supports_features())
     config = build_config(with_recipe(merge(suited, said, settings), recipe))
     _refuse_method(config.method.name, vectors=rows.ndim == 2 or config.net.freeze_backbone)
     optim = config.optim
@@ -95,7 +96,7 @@ def _refuse_arguments(estimator: SemiSupervisedClassifier, settings: object, *, 
 
 def _refuse_method(name: str, *, vectors: bool) -> None:
     method = get_method(name)
-    if "pool labels" in method.needs:
+    if Needs.POOL_LABELS in method.needs:
         raise RefusedInput(f"{name} needs the true labels of the pool; use method='labels-only'.")
-    if vectors and not method.takes_vectors():
+    if vectors and not method.supports_features():
         raise RefusedInput(f"{name} needs images, and there are only vectors; use another method, for example 'sage'.")

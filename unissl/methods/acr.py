@@ -132,7 +132,7 @@ class ACR(Method):
         self.distance += seen * 0.5 * ((u - anchors) * (u.log() - anchors.log())).sum(-1)  # both directions of KL
         self.watched += seen
 
-    def on_epoch_start(self, ctx: Context) -> None:
+    def on_period_start(self, ctx: Context) -> None:
         """Set tau1 by the mean distances of the last epoch, and start the sums anew."""
         if self.watched > 0:
             share = (self.distance / self.watched).softmax(0)[0]

@@ -7,6 +7,7 @@ method. A method sees typed batches and a network; it never sees data sets, file
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Any, ClassVar, Literal, Protocol, Self, cast
 
 import torch
@@ -20,6 +21,7 @@ __all__ = [
     "InferenceModel",
     "Method",
     "MethodConfig",
+    "Needs",
     "Network",
     "attach_method",
     "forward_concat",
@@ -46,6 +48,19 @@ class MethodConfig(Settings):
         return self
 
 
+class Needs(StrEnum):
+    """What a method cannot do without; the value is the word in the table of methods."""
+
+    IMAGES = "images"
+    """Pixels: feature vectors of a frozen backbone are not enough."""
+    TAPS = "taps"
+    """Inner feature maps of the network (``Method.taps``)."""
+    HELDOUT_LABELS = "heldout"
+    """Labels that no loss sees (``split.calibration_fraction``)."""
+    POOL_LABELS = "pool labels"
+    """The true labels of the pool (``split.reveal_pool_labels``)."""
+
+
 class Context(Protocol):
     """What the hooks of a method may ask of the trainer."""
 
@@ -66,9 +81,8 @@ class Method(nn.Module):
     venue: ClassVar[str]
     family: ClassVar[str]
     link: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """What the method cannot do without: ``images``, ``taps``, ``heldout`` or ``pool labels``."""
-    own_classifier: ClassVar[bool] = False
+    needs: ClassVar[frozenset[Needs]] = frozenset()
+    replaces_head: ClassVar[bool] = False
     """The method predicts with heads of its own; the network's is taken off, so that nothing untrained is kept."""
     taps: ClassVar[tuple[str, ...]] = ()
     """Inner feature maps that the method wants from the network."""
@@ -79,9 +93,9 @@ class Method(nn.Module):
         self.info = info
 
     @classmethod
-    def takes_vectors(cls) -> bool:
+    def supports_features(cls) -> bool:
         """Whether vectors can be learnt from in place of images."""
-        return not cls.taps and "images" not in cls.needs
+        return not cls.taps and Needs.IMAGES not in cls.needs
 
     @classmethod
     def learns_from_pool(cls, cfg: Any) -> bool:
@@ -89,7 +103,7 @@ class Method(nn.Module):
         return any(stream.source == "unlabelled" for stream in cls.streams(cfg).values())
 
     @classmethod
-    def predicts_plainly(cls) -> bool:
+    def uses_network_head(cls) -> bool:
         """Whether it predicts with the network's own classifier and nothing else: another can take its place."""
         return cls.predict is Method.predict and cls.inference_module is Method.inference_module
 
@@ -104,8 +118,8 @@ class Method(nn.Module):
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         raise NotImplementedError
 
-    def on_epoch_start(self, ctx: Context) -> None:
-        """Called before the first step of every epoch."""
+    def on_period_start(self, ctx: Context) -> None:
+        """Called before the first step of every period (``train.method_periods``)."""
 
     def after_step(self, ctx: Context) -> None:
         """Called after the optimiser and EMA have moved."""
@@ -122,14 +136,14 @@ class Method(nn.Module):
         """
         return net
 
-    def joined(self) -> tuple[Tensor, Tensor] | None:
+    def promoted(self) -> tuple[Tensor, Tensor] | None:
         """Images of the pool that the method has moved into the labelled set: positions (k,) and soft targets (k, C).
 
         The batches are made from this at every step, so a method keeps the selection in its buffers and nowhere else.
         """
         return None
 
-    def never_trained(self) -> frozenset[str]:
+    def untrained_parameters(self) -> frozenset[str]:
         """Names of the method's own parameters that can never receive a gradient."""
         return frozenset()
 
@@ -155,7 +169,7 @@ class InferenceModel(nn.Module):
 def attach_method(net: nn.Module, method: type[Method]) -> None:
     """Ask the network for the inner maps that a method reads, and take off a head that it does not use."""
     cast(Any, net).wanted_taps = method.taps
-    if method.own_classifier:
+    if method.replaces_head:
         cast(Any, net).head = nn.Identity()
 
 

@@ -48,7 +48,7 @@ import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Context, InferenceModel, Method, MethodConfig, Network, forward_concat
+from unissl.methods.base import Context, InferenceModel, Method, MethodConfig, Needs, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -133,7 +133,7 @@ class CaliMatch(Method):
     Config = CaliMatchConfig
     title, venue, family = "CaliMatch", "ICCV 2025", "open-set"
     link = "https://arxiv.org/abs/2508.00922"
-    needs, own_classifier = frozenset({"heldout"}), True
+    needs, replaces_head = frozenset({Needs.HELDOUT_LABELS}), True
     class_profile: Tensor
     ova_profile: Tensor
 
@@ -187,7 +187,7 @@ class CaliMatch(Method):
         return classes, truth * of_ova + (1 - truth) * (1 - of_ova)
 
     @torch.no_grad()
-    def on_epoch_start(self, ctx: Context) -> None:
+    def on_period_start(self, ctx: Context) -> None:
         """Take the accuracy profiles of both heads anew, from the held-out images."""
         if ctx.step.fraction < self.cfg.warm_up:
             return

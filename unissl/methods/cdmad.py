@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, forward_concat
+from unissl.methods.base import Method, MethodConfig, Needs, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, Losses, Outputs, Prediction, Step
 
@@ -53,7 +53,7 @@ class CDMAD(Method):
     Config = CDMADConfig
     title, venue, family = "CDMAD", "CVPR 2024", "long-tailed"
     link = "https://arxiv.org/abs/2403.10391"
-    needs = frozenset({"images"})
+    needs = frozenset({Needs.IMAGES})
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]

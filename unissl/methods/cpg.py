@@ -125,7 +125,7 @@ class CPG(Method):
             sup, kept = self.adjusted(net.head(feats), targets), self.vote(ulb.index, ulb_w, ulb_s)
             aux_target = self.one_hot(target.argmax(-1))
         aux = cross_entropy(self.aux(ulb_s.feat), pseudo).mean() + self.adjusted(self.aux(lb_w.feat), aux_target)
-        logs = {"selected": kept.mean(), "joined": self.chosen.to(kept.dtype).mean()}
+        logs = {"selected": kept.mean(), "promoted": self.chosen.to(kept.dtype).mean()}
         return Losses({"sup": sup, "aux": aux}, logs=logs)
 
     def one_hot(self, labels: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class CPG(Method):
         spread = torch.where(size > 0, size / (member.T @ closeness), 0)
         return spread / spread.sum()
 
-    def joined(self) -> tuple[Tensor, Tensor] | None:
+    def promoted(self) -> tuple[Tensor, Tensor] | None:
         positions = self.chosen.nonzero().squeeze(1)
         return (positions, self.soft[positions]) if len(positions) else None
 

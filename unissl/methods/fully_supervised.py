@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from unissl.methods.base import Method, MethodConfig, Network
+from unissl.methods.base import Method, MethodConfig, Needs, Network
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, Losses, Step, Stream
 
@@ -30,7 +30,7 @@ class FullySupervised(Method):
     Config = FullySupervisedConfig
     title, venue, family = "FullySupervised", "-", "supervised reference"
     link = "-"
-    needs = frozenset({"pool labels"})
+    needs = frozenset({Needs.POOL_LABELS})
 
     @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:

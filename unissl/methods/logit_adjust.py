@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 from torch import Tensor
 
-from unissl.methods.base import Method, MethodConfig, Network
+from unissl.methods.base import Method, MethodConfig, Needs, Network
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Step, Stream
 
@@ -45,7 +45,7 @@ class LogitAdjust(Method):
     Config = LogitAdjustConfig
     title, venue, family = "Logit adjustment", "ICLR 2021", "supervised reference"
     link = "https://arxiv.org/abs/2007.07314"
-    needs = frozenset({"pool labels"})
+    needs = frozenset({Needs.POOL_LABELS})
     log_prior: Tensor
 
     def __init__(self, cfg: LogitAdjustConfig, info: DataInfo) -> None:

@@ -45,7 +45,7 @@ import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, xavier_linear
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Needs, Network, xavier_linear
 from unissl.ops.losses import cross_entropy, one_hot
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Step
 
@@ -189,7 +189,7 @@ class MetaExpert(Method):
     Config = MetaExpertConfig
     title, venue, family = "Meta-Expert", "ICML 2025", "long-tailed"
     link = "https://arxiv.org/abs/2505.16341"
-    needs = frozenset({"taps"})
+    needs = frozenset({Needs.TAPS})
     taps = (*DEPTHS, "map")
     order: Tensor
     class_weight: Tensor
@@ -276,7 +276,7 @@ class MetaExpert(Method):
     def inference_module(self, net: nn.Module) -> nn.Module:
         return InferenceModel(net, self.experts)
 
-    def never_trained(self) -> frozenset[str]:
+    def untrained_parameters(self) -> frozenset[str]:
         return frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
 
 

@@ -114,7 +114,7 @@ class SCOMatch(Method):
     Config = SCOMatchConfig
     title, venue, family = "SCOMatch", "ECCV 2024", "open-set"
     link = "https://arxiv.org/abs/2409.17512"
-    own_classifier = True
+    replaces_head = True
     tau_ood: Tensor
     confident: Tensor
     draw_key: Tensor

@@ -111,7 +111,7 @@ class SimPro(Method):
         self.pool_prior.lerp_(self.pool_seen / (self.pool_seen.sum() + 1), 1 - self.cfg.momentum)
         self.seen_prior.lerp_(shown / shown.sum(), 1 - self.cfg.momentum)
 
-    def on_epoch_start(self, ctx: Context) -> None:
+    def on_period_start(self, ctx: Context) -> None:
         """Take the finished epoch into the class mixes, use them from now on, and count anew."""
         if self.labelled_seen.any() and not self.cfg.port:
             self.estimate()

@@ -91,7 +91,7 @@ class SSB(Method):
     Config = SSBConfig
     title, venue, family = "SSB", "ICCV 2023", "open-set"
     link = "https://arxiv.org/abs/2311.10572"
-    own_classifier = True
+    replaces_head = True
 
     def __init__(self, cfg: SSBConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)

@@ -29,7 +29,7 @@ def collapse(predicted: npt.NDArray[np.int64], num_classes: int) -> str | None:
 
 
 def nothing_selected(mean_selected: float | None) -> str | None:
-    """A sentence when practically no pseudo-label was used during an epoch."""
+    """A sentence when practically no pseudo-label was used since the last evaluation."""
     if mean_selected is None or mean_selected >= NOTHING_SELECTED:
         return None
     return (

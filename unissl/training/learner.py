@@ -47,9 +47,9 @@ class Learner(nn.Module):
         finally:
             self.train(was_training)
 
-    def never_trained(self) -> frozenset[str]:
+    def untrained_parameters(self) -> frozenset[str]:
         """Names of parameters that no loss can reach, as the network and the method declare them, or that stay."""
         still = frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
-        of_net: frozenset[str] = getattr(self.net, "never_trained", frozenset)()
-        of_method = self.method.never_trained()
+        of_net: frozenset[str] = getattr(self.net, "untrained_parameters", frozenset)()
+        of_method = self.method.untrained_parameters()
         return still | frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in of_method)

@@ -33,15 +33,15 @@ class Prefetch:
     ) -> None:
         self.pool.shutdown(cancel_futures=True)
 
-    def at(self, step: int, joined: Promoted = None) -> Batch:
+    def at(self, step: int, promoted: Promoted = None) -> Batch:
         """The batch of ``step``. Where images have joined the labelled set nothing is made early, since what the
         next step will see is not known before this one is over."""
         made = None
-        if self.waiting is not None and self.waiting[0] == step and joined is None:
+        if self.waiting is not None and self.waiting[0] == step and promoted is None:
             made = self.waiting[1].result()
         self.waiting = None
         if made is None:
-            made = self.batches.share_at(step, joined)
-        if self.ahead and joined is None and step + 1 < self.end:
+            made = self.batches.share_at(step, promoted)
+        if self.ahead and promoted is None and step + 1 < self.end:
             self.waiting = (step + 1, self.pool.submit(self.batches.share_at, step + 1))
         return whole(made)

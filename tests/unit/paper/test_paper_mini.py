@@ -8,6 +8,7 @@ from typing import Any
 from test_paper_configs import flat
 
 from unissl.config import to_tree
+from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.paper.experiments.registry import EXPERIMENTS
 from unissl.paper.grid.plan import Part, PlannedRun, plan
@@ -104,5 +105,5 @@ def test_key_is_what_a_run_on_digits_will_call_itself() -> None:
         fitted = fit_to_data(run.config, dataset)
         assert config_hash(fitted) == run.key
         split = build_split(fitted, dataset)
-        supervised = "pool labels" in get_method(run.config.method.name).needs
+        supervised = Needs.POOL_LABELS in get_method(run.config.method.name).needs
         assert (len(split.unlabelled) == 0) == supervised

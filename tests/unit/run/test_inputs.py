@@ -21,7 +21,7 @@ from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.evaluation.predictions import predict_rows
 from unissl.inference.model import load_model
-from unissl.methods.base import attach_method
+from unissl.methods.base import attach_method, Needs
 from unissl.methods.registry import get_method
 from unissl.nets.heads import MLPHead
 from unissl.nets.pretrained import MEAN, STD, WEIGHTS
@@ -248,7 +248,7 @@ def test_a_method_that_reads_inner_maps_is_refused_before_anything_is_made() -> 
 
 def test_a_method_that_asks_about_images_is_refused() -> None:
     class Asking(get_method("fixmatch")):  # type: ignore[misc]
-        needs = frozenset({"images"})
+        needs = frozenset({Needs.IMAGES})
 
     with pytest.raises(UserError, match="fixmatch needs images.*leave out net.freeze_backbone"):
         check_supports_features(settings("fixmatch"), Asking)

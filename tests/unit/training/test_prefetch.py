@@ -36,7 +36,7 @@ def test_the_next_batch_is_made_in_another_thread_and_none_beyond_the_end(monkey
     made: list[tuple[int, bool]] = []
     plain = Batches.share_at
 
-    def watched(self: Batches, step: int, joined: object = None) -> Batch:
+    def watched(self: Batches, step: int, promoted: object = None) -> Batch:
         made.append((step, threading.current_thread() is threading.main_thread()))
         return plain(self, step)
 
@@ -48,10 +48,10 @@ def test_the_next_batch_is_made_in_another_thread_and_none_beyond_the_end(monkey
 
 
 def test_nothing_is_made_early_while_images_have_joined() -> None:
-    joined = (torch.tensor([0, 2]), torch.eye(3)[:2])
+    promoted = (torch.tensor([0, 2]), torch.eye(3)[:2])
     with Prefetch(BATCHES, 6) as upcoming:
         upcoming.at(0)
-        assert same(upcoming.at(1, joined), BATCHES.at(1, joined))
+        assert same(upcoming.at(1, promoted), BATCHES.at(1, promoted))
         assert upcoming.waiting is None
 
 
@@ -61,7 +61,7 @@ def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> 
         assert upcoming.waiting is not None
         upcoming.waiting[1].result()
 
-        def broken(self: Batches, step: int, joined: object = None) -> Batch:
+        def broken(self: Batches, step: int, promoted: object = None) -> Batch:
             raise OSError("disk gone")
 
         monkeypatch.setattr(Batches, "share_at", broken)

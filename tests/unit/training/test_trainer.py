@@ -1,4 +1,4 @@
-"""The training loop: where epochs end, what stops it, what it warns of, and that a resumed run is an unbroken one."""
+"""The training loop: where evaluations and periods end, what stops it, what it warns of, and that a resumed run is an unbroken one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from unissl.training.learner import Learner
 from unissl.training.optim import build_optimizer
 from unissl.training.prefetch import Prefetch
 from unissl.training.signals import Interrupted
-from unissl.training.trainer import NonFiniteLoss, TrainConfig, Trainer, epoch_ends, step_at
+from unissl.training.trainer import NonFiniteLoss, TrainConfig, Trainer, period_ends, step_at
 from unissl.types import Batch, DataInfo, Losses, Step
 
 SPLIT = make_split(6)
@@ -54,8 +54,8 @@ class Scripted(Method):
             {"sup": loss * self.factor(step.iteration)}, {}, {"selected": torch.tensor(self.selected(step.iteration))}
         )
 
-    def on_epoch_start(self, ctx: Context) -> None:
-        self.calls.append(f"epoch {ctx.step.epoch}")
+    def on_period_start(self, ctx: Context) -> None:
+        self.calls.append(f"period {ctx.step.period}")
 
     def after_step(self, ctx: Context) -> None:
         self.then(ctx.step.iteration)
@@ -73,11 +73,11 @@ def make(folder: Path, **changes: Any) -> tuple[Trainer, Scripted]:
     torch.manual_seed(0)
     method = Scripted()
     learner = Learner(build("small", 6, 1), method)
-    state = TrainState(learner, Ema(learner, OPTIM.ema), build_optimizer(learner, OPTIM))
+    state = TrainState(learner, Ema(learner, OPTIM.ema_decay), build_optimizer(learner, OPTIM))
     trainer = Trainer(
         state=state,
         batches=make_batches(FixMatchConfig(), SPLIT),
-        config=TrainConfig(**{"steps": 8, "epochs": 4, "log_every": 1, **changes}),
+        config=TrainConfig(**{"steps": 8, "evaluations": 4, "method_periods": 4, "log_every": 1, **changes}),
         optim=OPTIM,
         folder=RunFolder(folder),
         config_hash="hash",
@@ -94,42 +94,53 @@ def lines(folder: Path, kind: str | None = None) -> Lines:
 
 
 @settings(deadline=None)
-@given(total=st.integers(1, 3000), epochs=st.integers(1, 300))
-def test_epochs_cover_the_steps_whatever_the_numbers(total: int, epochs: int) -> None:
-    """A step is the last of its epoch exactly when ``epoch_ends`` says so, and lengths differ by one at most."""
-    numbers = [step_at(i, total, epochs).epoch for i in range(total)]
+@given(total=st.integers(1, 3000), periods=st.integers(1, 300))
+def test_periods_cover_the_steps_whatever_the_numbers(total: int, periods: int) -> None:
+    """A step is the last of its period exactly if it is in ``period_ends``; lengths differ by one at most."""
+    numbers = [step_at(i, total, periods).period for i in range(total)]
     changes = {i + 1 for i in range(total) if i + 1 == total or numbers[i + 1] != numbers[i]}
-    assert epoch_ends(total, epochs) == changes
-    assert numbers[0] == 0 and max(numbers) < epochs
+    assert period_ends(total, periods) == changes
+    assert numbers[0] == 0 and max(numbers) < periods
     lengths = [numbers.count(e) for e in set(numbers)]
     assert max(lengths) - min(lengths) <= 1
-    if total >= epochs:
-        assert set(numbers) == set(range(epochs))
+    if total >= periods:
+        assert set(numbers) == set(range(periods))
 
 
 def test_step_says_which_share_of_the_budget_is_used() -> None:
     assert step_at(30 * 1024, 2**18, 256) == Step(30720, 2**18, 30, 256)
     assert step_at(30 * 1024, 2**18, 256).fraction == 30 / 256
-    assert epoch_ends(7, 3) == {3, 5, 7}
-    assert epoch_ends(2, 5) == {1, 2}
+    assert period_ends(7, 3) == {3, 5, 7}
+    assert period_ends(2, 5) == {1, 2}
 
 
 def test_a_run_in_the_order_it_happens(tmp_path: Path) -> None:
-    trainer, method = make(tmp_path, steps=5, epochs=2, log_every=2)
+    trainer, method = make(tmp_path, steps=5, evaluations=2, method_periods=2, log_every=2)
     trainer.run()
     assert method.calls == [
-        *("epoch 0", "losses 0", "losses 1", "losses 2"),
-        *("epoch 1", "losses 3", "losses 4"),
+        *("period 0", "losses 0", "losses 1", "losses 2"),
+        *("period 1", "losses 3", "losses 4"),
     ]
-    assert [(line["kind"], line["step"], line["epoch"]) for line in lines(tmp_path)] == [
-        ("train", 2, 0),
-        ("eval", 3, 0),
-        ("train", 4, 1),
-        ("train", 5, 1),
-        ("eval", 5, 1),
+    assert [(line["kind"], line["step"]) for line in lines(tmp_path)] == [
+        ("train", 2),
+        ("eval", 3),
+        ("train", 4),
+        ("train", 5),
+        ("eval", 5),
     ]
     names = [path.name for path in checkpoint.list_checkpoints(tmp_path / "checkpoints")]
     assert names == ["step-00000003.safetensors", "step-00000005.safetensors"]
+
+
+@pytest.mark.parametrize("evaluations", [1, 3, 6])
+def test_periods_of_a_method_do_not_depend_on_the_number_of_evaluations(evaluations: int, tmp_path: Path) -> None:
+    trainer, method = make(tmp_path, steps=6, evaluations=evaluations, method_periods=2)
+    trainer.run()
+    assert method.calls == [
+        *("period 0", "losses 0", "losses 1", "losses 2"),
+        *("period 1", "losses 3", "losses 4", "losses 5"),
+    ]
+    assert len(lines(tmp_path, "eval")) == evaluations
 
 
 def test_checkpoints_by_number_of_steps(tmp_path: Path) -> None:
@@ -192,7 +203,7 @@ def test_collapse_is_said_and_recorded_once(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_pool_that_teaches_nothing_is_noted(tmp_path: Path) -> None:
-    """The mean of an epoch counts, not a single step: 0.002 and 0 are enough, 0 and 0 are not."""
+    """The mean between two evaluations counts, not a single step: 0.002 and 0 are enough, 0 and 0 are not."""
     trainer, method = make(tmp_path)
     method.selected = lambda i: 0.002 if i % 2 == 0 and i < 6 else 0.0
     trainer.run()
@@ -203,10 +214,10 @@ def test_a_pool_that_teaches_nothing_is_noted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stop_after", [3, 4, 5, 7])
 def test_a_resumed_run_records_what_an_unbroken_one_does(stop_after: int, tmp_path: Path) -> None:
-    """A signal in the middle of an epoch: losses, evaluations and warnings come out the same, each once."""
+    """A signal between two evaluations: losses, evaluations and warnings come out the same, each once."""
 
     def prepare(folder: Path) -> tuple[Trainer, Scripted]:
-        trainer, method = make(folder, steps=9, epochs=3)
+        trainer, method = make(folder, steps=9, evaluations=3, method_periods=3)
         trainer.evaluate = collapsed
         method.selected = lambda i: 0.01 if i == 6 else 0.0
         return trainer, method
@@ -227,7 +238,7 @@ def test_a_resumed_run_records_what_an_unbroken_one_does(stop_after: int, tmp_pa
     restore_latest(again.folder, again.state, "hash")
     assert again.state.step == stop_after
     again.run()
-    assert method.calls[0] in (f"losses {stop_after}", f"epoch {stop_after // 3}")
+    assert method.calls[0] in (f"losses {stop_after}", f"period {stop_after // 3}")
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
     assert {line["about"] for line in lines(tmp_path / "whole", "warning")} == {"collapse", "selection"}
 
@@ -259,7 +270,7 @@ def test_a_signal_after_the_last_look_is_not_lost(tmp_path: Path, monkeypatch: p
 
 
 def test_a_context_scans_without_touching_training(tmp_path: Path) -> None:
-    trainer, method = make(tmp_path, steps=2, epochs=1)
+    trainer, method = make(tmp_path, steps=2, evaluations=1, method_periods=1)
     seen: list[int] = []
     spread: list[float] = []
 
@@ -269,7 +280,7 @@ def test_a_context_scans_without_touching_training(tmp_path: Path) -> None:
             spread.append(prediction.logits.std().item())
 
     before = {name: value.clone() for name, value in trainer.state.learner.state_dict().items()}
-    method.on_epoch_start = look  # type: ignore[method-assign]
+    method.on_period_start = look  # type: ignore[method-assign]
     method.losses = lambda net, batch, step: Losses({"sup": net.head.weight.sum() * 0})  # type: ignore[method-assign]
     trainer.optim = trainer.optim.model_copy(update={"lr": 1e-30})
     trainer.run()

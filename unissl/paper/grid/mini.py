@@ -27,7 +27,7 @@ from unissl.run.config import RunConfig, build_config
 STEPS = 300
 UNKNOWN_TESTS = 500
 """Unknowns among the test images, as many as there are digits."""
-BUDGET: ConfigTree = {"steps": STEPS, "evaluations": 10, "log_every": 10, "checkpoint_every": 60}
+BUDGET: ConfigTree = {"steps": STEPS, "evaluations": 10, "method_periods": 10, "log_every": 10, "checkpoint_every": 60}
 NETS = {"wrn-28-2": "wrn-10-1", "resnet-50": "resnet-18"}
 HALF_AS_WIDE = 2
 """WRN-28-2 has features of d = 128, WRN-10-1 of 64."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unissl.autoconfig.recipes import paper
 from unissl.config import ConfigTree, merge, to_tree
+from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.paper.experiments.columns import CLASSES
 from unissl.paper.experiments.experiment import Column, Variant
@@ -27,6 +28,6 @@ def full_config(setting: Column, variant: Variant, seed: int) -> RunConfig:
 def settled(config: RunConfig) -> RunConfig:
     """Fill in what a run would fill in once it has its data, so that it can be known by its configuration before."""
     method = config.method.for_data(CLASSES[config.data.name])
-    needs_truth = "pool labels" in get_method(config.method.name).needs
+    needs_truth = Needs.POOL_LABELS in get_method(config.method.name).needs
     split = {"split": {"reveal_pool_labels": True}} if needs_truth else {}
     return build_config(merge(to_tree(config), {"method": to_tree(method)}, split))
