@@ -13,14 +13,14 @@ from unissl.data.folder.load import load_folder
 from unissl.data.sources.cifar import CIFAR10, CIFAR100, find_cifar, load_cifar
 from unissl.data.sources.fashion_mnist import WHERE as WHERE_FASHION_MNIST
 from unissl.data.sources.fashion_mnist import find_fashion_mnist, load_fashion_mnist
-from unissl.data.sources.food101 import PLACE as FOOD101
+from unissl.data.sources.food101 import LOCATION as FOOD101
 from unissl.data.sources.food101 import load_food101
 from unissl.data.sources.imagenet127 import FOLDERS as IMAGENET127
 from unissl.data.sources.imagenet127 import find_imagenet127, load_imagenet127
 from unissl.data.sources.parquet import load_parquet
-from unissl.data.sources.stl10 import PLACE as STL10
+from unissl.data.sources.stl10 import LOCATION as STL10
 from unissl.data.sources.stl10 import load_stl10
-from unissl.data.sources.svhn import PLACE as SVHN
+from unissl.data.sources.svhn import LOCATION as SVHN
 from unissl.data.sources.svhn import load_svhn
 from unissl.errors import UserError, did_you_mean
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from unissl.data import DataConfig, Dataset, list_images, load
 from unissl.data.images.decode import decode
-from unissl.data.store.decode_to_cache import decode_to_cache as store
+from unissl.data.store import decode_to_cache as store
 from unissl.errors import UserError
 
 

@@ -20,8 +20,8 @@ from PIL import Image
 from unissl.data import DataConfig, load
 from unissl.data.images.decode import decode_stream
 from unissl.data.images.resize import CenterCrop
-from unissl.data.store.decode_to_cache import decode_to_cache as store
-from unissl.data.store.decode_to_cache import resumable_rows as decoded
+from unissl.data.store import decode_to_cache as store
+from unissl.data.store import resumable_rows as decoded
 from unissl.errors import UserError
 from unissl.types import ImageTable
 from unissl.utils.cache import cache_folder, cached

@@ -18,7 +18,7 @@ from unissl.data import DataConfig, Dataset, load
 from unissl.data.images.decode import decode
 from unissl.data.images.issues import MESSAGES, ImageIssue, merge_issues
 from unissl.data.sources.parquet import _Columns
-from unissl.data.store.decode_to_cache import decode_to_cache as store
+from unissl.data.store import decode_to_cache as store
 from unissl.errors import UserError
 
 NAMES = ["cat", "dog", "owl"]

@@ -1,4 +1,4 @@
-"""A download that was damaged without getting shorter."""
+"""Published checksums, and the note for a data set that is not complete."""
 
 from __future__ import annotations
 
@@ -7,43 +7,47 @@ from pathlib import Path
 
 import pytest
 
-from unissl.data.sources.checksums import FILES, Published, verify_checksum
+from unissl.data import DataConfig, load
+from unissl.data.sources import stl10
+from unissl.data.sources.checksums import MD5, report_partial, require_checksum
 from unissl.errors import UserError
 
 
-def test_a_file_of_the_published_length_must_be_the_published_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_only_the_published_bytes_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, published = tmp_path / "renamed", b"what was published"
+    monkeypatch.setitem(MD5, "test_y.bin", hashlib.md5(published).hexdigest())
+    path.write_bytes(published)
+    require_checksum(path, "test_y.bin")
+    for content in (published[:-1], published + b"!", published.replace(b"what", b"that")):
+        path.write_bytes(content)
+        with pytest.raises(
+            UserError, match=rf"{path} is not the published test_y\.bin \(its MD5 is .*download it again"
+        ):
+            require_checksum(path, "test_y.bin")
+
+
+def test_checksums_are_digests_of_different_files() -> None:
+    assert all(len(bytes.fromhex(digest)) == 16 for digest in MD5.values())
+    assert len(set(MD5.values())) == len(MD5) == 20
+
+
+@pytest.mark.parametrize("name", ["train_X.bin", "train_y.bin"])
+def test_stl10_of_the_published_length_must_have_the_checksum(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published = b"what was published"
-    monkeypatch.setitem(FILES, "test_y.bin", Published(len(published), hashlib.md5(published).hexdigest()))
-    path = tmp_path / "test_y.bin"
-    for fine in (published, published[:-1], published + b"!"):  # shorter and longer ones are for the readers to judge
-        path.write_bytes(fine)
-        verify_checksum(path)
-    path.write_bytes(published.replace(b"what", b"that"))
-    with pytest.raises(
-        UserError, match=rf"{path} is damaged: its MD5 is \w+, and that of the published .* get it anew"
-    ):
-        verify_checksum(path)
-    path.rename(tmp_path / "other.bin")
-    verify_checksum(tmp_path / "other.bin")
+    for part in ("train", "test", "unlabeled"):
+        (tmp_path / f"{part}_X.bin").write_bytes(bytes(stl10.BYTES))
+        (tmp_path / f"{part}_y.bin").write_bytes(b"\1")
+        for file in (f"{part}_X.bin", f"{part}_y.bin"):
+            monkeypatch.setitem(MD5, file, hashlib.md5((tmp_path / file).read_bytes()).hexdigest())
+    monkeypatch.setattr(stl10, "IMAGES", {"train": 1, "test": 8000, "unlabeled": 100_000})
+    monkeypatch.setitem(MD5, name, "0" * 32)
+    with pytest.raises(UserError, match=rf"{name} is not the published {name}"):
+        load(DataConfig(name="stl10", root=str(tmp_path)))
 
 
-def test_lengths_are_those_of_the_layout() -> None:
-    for part, images in (("train", 5_000), ("test", 8_000), ("unlabeled", 100_000)):
-        assert FILES[f"{part}_X.bin"].length == images * 3 * 96 * 96
-    assert all(len(bytes.fromhex(published.md5)) == 16 for published in FILES.values())
-    assert len({published.md5 for published in FILES.values()}) == len(FILES) == 10
-
-
-@pytest.mark.parametrize("name", ["train_32x32.mat", "unlabeled_X.bin", "cifar-100-python.tar.gz"])
-def test_every_reader_asks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unissl.data import DataConfig, load
-
-    for needed in ("train_32x32.mat", "extra_32x32.mat", "test_32x32.mat", "train_X.bin", "train_y.bin", "test_X.bin",
-                   "test_y.bin", "unlabeled_X.bin", "cifar-100-python.tar.gz"):  # fmt: skip
-        (tmp_path / needed).write_bytes(b"0123456789")
-    monkeypatch.setitem(FILES, name, Published(10, "0" * 32))
-    data = {"mat": "svhn", "bin": "stl10", "gz": "cifar100"}[name.rsplit(".", 1)[1]]
-    with pytest.raises(UserError, match=rf"{name} is damaged: its MD5"):
-        load(DataConfig(name=data, root=str(tmp_path)))
+def test_an_incomplete_data_set_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    report_partial("stl10", "images in train_X.bin", 5000, 5000)
+    assert not capsys.readouterr().err
+    report_partial("stl10", "images in train_X.bin", 20, 5000)
+    assert capsys.readouterr().err == "Note: stl10 is published with 5000 images in train_X.bin, found 20.\n"

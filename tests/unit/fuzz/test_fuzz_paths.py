@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
-import pickle
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from readers.archives import cifar_files, tar
 from readers.run_folder import MANIFEST, SUMMARY, lay_run
 from readers.tables import IMAGES, image_folder, parquet
 from readers.weights import model_files
@@ -29,29 +25,6 @@ from unissl.splits import read_split
 
 def snapshot(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*") if "cache" not in path.parts}
-
-
-@pytest.mark.parametrize("name", ["../../data_batch_1", "/etc/data_batch_1", "a/../../../data_batch_1", "data_batch_1"])
-@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
-def test_members_of_an_archive_are_never_unpacked(name: str, kind: bytes, tmp_path: Path) -> None:
-    """A link, pipe or device is passed over, so its batch is missing; a file is read whatever folder it names."""
-    members = []
-    for own, content in cifar_files().items():
-        member = tarfile.TarInfo(name if own == "data_batch_1" else own)
-        if own == "data_batch_1":
-            member.type, member.linkname = kind, "/etc/passwd"
-        member.size = len(content) if member.type == tarfile.REGTYPE else 0
-        members.append((member, content[: member.size]))
-    path = tmp_path / "in" / "cifar-10-python.tar.gz"
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress(tar(members)))
-    before = snapshot(tmp_path)
-    if kind == tarfile.REGTYPE:
-        assert len(load(DataConfig(name="cifar10", root=str(path))).train) == 10
-    else:
-        with pytest.raises(UserError, match="holds no data_batch_1"):
-            load(DataConfig(name="cifar10", root=str(path)))
-    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -131,20 +104,6 @@ def test_a_model_cannot_name_code(frozen: bool, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UserError, match="cannot be imported"):  # it runs now, and has no such function
         load_model(folder)
     assert (tmp_path / "trace").exists()
-
-
-def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object, **settings: object) -> None:
-        raise AssertionError("unpickled")
-
-    place = tmp_path / "batches"
-    place.mkdir()
-    for name, content in cifar_files().items():
-        (place / name).write_bytes(content)
-    monkeypatch.setattr(pickle, "loads", refuse)
-    monkeypatch.setattr(pickle, "load", refuse)
-    monkeypatch.setattr(pickle, "Unpickler", refuse)
-    assert len(load(DataConfig(name="cifar10", root=str(place))).train) == 10
 
 
 @pytest.mark.parametrize(

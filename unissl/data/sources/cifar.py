@@ -1,36 +1,39 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) from the official "python version" archives, packed or unpacked.
 
-Their batches are pickles, which are read without running anything in them (:mod:`unissl.data.formats.batch_pickle`).
+The batches are pickles. They are read only if their checksum is the published one, by an unpickler that knows numpy
+arrays and nothing else that could be called.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
+import pickle
 import tarfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset, data_folder
-from unissl.data.formats.batch_pickle import read_batch, values
-from unissl.data.formats.tar import members
 from unissl.data.images.decode import scale_arrays
-from unissl.data.sources.checksums import verify_checksum
+from unissl.data.sources.checksums import require_checksum
 from unissl.data.sources.parquet import find_parquet, load_parquet
 from unissl.data.store.decode_to_cache import store_arrays
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
+
+MAX_BATCH_BYTES = 256 << 20
+"""Size of one member of the archive; the largest, of CIFAR-100, has 156 MB."""
+ALLOWED_NAMES = frozenset(
+    {"numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"}
+)
 
 
 @dataclass(frozen=True)
 class Release:
-    """The names in one official archive, and the constants that its images are normalised with."""
+    """The names in one official archive, and the constants that normalise its images."""
 
     name: str
     classes: int
@@ -81,123 +84,94 @@ CIFAR100 = Release(
 
 
 def load_cifar(config: DataConfig, release: Release) -> Dataset:
-    """The data set from its archive or unpacked folder; also from parquet files in the same place."""
-    place = find_cifar(config.root, release)
-    if place is None:
-        looked = f" (there is nothing in {config.root})" if config.root else ""
-        raise UserError(f"The data set {release.name} was not found{looked}. {release.where}")
-    if not _is_official(place, release):
-        dataset = load_parquet(config.model_copy(update={"root": str(place)}))
+    """The data set from its archive or unpacked folder, or from parquet files at the same path."""
+    path = find_cifar(config.root, release)
+    if path is None:
+        searched = f" (there is nothing in {config.root})" if config.root else ""
+        raise UserError(f"The data set {release.name} was not found{searched}. {release.where}")
+    if not _is_official(path, release):
+        dataset = load_parquet(config.model_copy(update={"root": str(path)}))
         if dataset.train.num_classes != release.classes:
             raise UserError(
-                f"{place} has {dataset.train.num_classes} classes, so it is not {release.name}; check --root."
+                f"{path} has {dataset.train.num_classes} classes, so it is not {release.name}; check --root."
             )
         return dataclasses.replace(dataset, name=release.name, mean=release.mean, std=release.std)
-    train = _part(place, release, release.train, config.image_size)
-    test = _part(place, release, release.test, config.image_size)
+    train = _load_part(path, release, release.train, config.image_size)
+    test = _load_part(path, release, release.test, config.image_size)
     return Dataset(release.name, train, test, release.mean, release.std, flip=True)
 
 
 def find_cifar(root: str | None, release: Release) -> Path | None:
-    """The archive, the folder of batches, or a place with parquet files: in ``root`` or in $UNISSL_DATA."""
+    """The archive, the folder of batches, or a folder with parquet files: in ``root`` or in $UNISSL_DATA."""
     data = data_folder()
     bases = [Path(root)] if root else [data, data / release.name] if data else []
     for base in bases:
-        for place in (base, base / release.folder, base / release.archive):
-            if _is_official(place, release):
-                return place
+        for path in (base, base / release.folder, base / release.archive):
+            if _is_official(path, release):
+                return path
         if (root or base.name == release.name) and find_parquet(base):
             return base
     return None
 
 
-def _is_official(place: Path, release: Release) -> bool:
-    return (place.is_file() and place.suffix != ".parquet") or (place / release.train[0]).is_file()
+def _is_official(path: Path, release: Release) -> bool:
+    return (path.is_file() and path.suffix != ".parquet") or (path / release.train[0]).is_file()
 
 
-def _part(place: Path, release: Release, batches: tuple[str, ...], size: int | None) -> ImageTable:
-    wanted = (*batches, release.meta)
-    sources = [place] if place.is_file() else [place / name for name in wanted]
+def _load_part(path: Path, release: Release, batch_names: tuple[str, ...], size: int | None) -> ImageTable:
+    names = (*batch_names, release.meta)
+    sources = [path] if path.is_file() else [path / name for name in names]
 
     def build(target: Path) -> dict[str, Any]:
-        verify_checksum(place)
-        contents = _read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted)
-        names = _field(contents[release.meta], release.names_key, place, release.meta)
-        class_names = _class_names(names, release, place)
-        parts = [_images_and_labels(contents[b], release, len(class_names), place, b) for b in batches]
-        images = np.concatenate([images for images, _ in parts])
-        labels = np.concatenate([labels for _, labels in parts])
+        contents = _read_archive(path, release, names) if path.is_file() else _read_folder(path, release, names)
+        batches = [contents[name] for name in batch_names]
+        # Rows of 3072 bytes: all red values, all green, all blue.
+        images = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        labels = np.concatenate([np.array(batch[release.label_key], dtype=np.int64) for batch in batches])
+        class_names = [name.decode() for name in contents[release.meta][release.names_key]]
         return {"class_names": class_names, **store_arrays(target, scale_arrays(images, size), labels)}
 
-    entry = cached("cifar", sources, {"release": release.name, "batches": batches, "size": size}, build)
+    entry = cached("cifar", sources, {"release": release.name, "batches": batch_names, "size": size}, build)
     labels = np.asarray(entry.arrays["labels"])
-    names = tuple(entry.meta["class_names"])
-    return ImageTable(entry.arrays["images"], labels, names, content=entry.hashes["images"])
+    class_names = tuple(entry.meta["class_names"])
+    return ImageTable(entry.arrays["images"], labels, class_names, content=entry.hashes["images"])
 
 
-def _class_names(names: Any, release: Release, place: Path) -> list[str]:
-    """As many different names as the release has classes."""
-    texts = []
-    if isinstance(names, list):
-        texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names]
-    if len(texts) != release.classes or len(set(texts)) != release.classes or not all(t.isprintable() for t in texts):
-        raise UserError(
-            f"{release.meta} in {place} does not name {release.classes} classes; get {release.archive} anew."
-        )
-    return texts
-
-
-def _images_and_labels(
-    batch: Any, release: Release, num_classes: int, place: Path, name: str
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Rows of 3072 bytes (all red values, all green, all blue) as (n, 32, 32, 3), with their labels."""
-    data = _field(batch, b"data", place, name)
-    labels = _field(batch, release.label_key, place, name)
-    if (
-        not isinstance(data, np.ndarray)
-        or data.dtype != np.uint8
-        or data.ndim != 2
-        or data.shape[1] != 3072
-        or len(data) == 0
-    ):
-        raise UserError(f"The batch {name} in {place} does not hold 32 x 32 RGB images; get {release.archive} anew.")
-    if not isinstance(labels, list) or len(labels) != len(data):
-        found = len(labels) if isinstance(labels, list) else "no"
-        raise UserError(
-            f"The batch {name} in {place} has {len(data)} images and {found} labels; get {release.archive} anew."
-        )
-    if not all(type(label) is int and 0 <= label < num_classes for label in labels):
-        raise UserError(f"The batch {name} in {place} has labels outside 0 to {num_classes - 1}; get it anew.")
-    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(labels, dtype=np.int64)
-
-
-def _field(batch: Any, key: bytes, place: Path, name: str) -> Any:
-    if not isinstance(batch, dict) or not {key, key.decode()} & batch.keys():
-        raise UserError(f"{name} in {place} has no field {key.decode()!r}, so it is no official batch; get it anew.")
-    return batch[key] if key in batch else batch[key.decode()]
-
-
-def _read_folder(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
+def _read_folder(folder: Path, release: Release, names: tuple[str, ...]) -> dict[str, Any]:
     contents = {}
     for name in names:
-        with (place / name).open("rb") as file:
-            contents[name] = read_batch(file, f"{place / name}")
+        require_checksum(folder / name, f"{release.folder}/{name}")
+        with (folder / name).open("rb") as file:
+            contents[name] = unpickle_batch(file, str(folder / name))
     return contents
 
 
-def _read_archive(place: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """The named members, read in the order in which they stand and without unpacking anything to disk."""
+def _read_archive(path: Path, release: Release, names: tuple[str, ...]) -> dict[str, Any]:
+    """The named members, read in the order of the archive; nothing is unpacked to disk."""
+    require_checksum(path, release.archive)
     contents = {}
-    with place.open("rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    opener = gzip.open if zipped else open
-    try:
-        with opener(place, "rb") as stream:
-            for name, content in members(stream, names):
-                contents[name] = values(content, f"{name} in {place}")
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
-        raise UserError(f"{place} is not an intact tar.gz archive; get it anew.") from None
-    missing = [name for name in names if name not in contents]
-    if missing:
-        raise UserError(f"{place} holds no {', '.join(missing)}, so it is not the official archive; get it anew.")
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            name = member.name.removeprefix(f"{release.folder}/")
+            if name in names and member.size <= MAX_BATCH_BYTES and (file := archive.extractfile(member)):
+                contents[name] = unpickle_batch(file, f"{name} in {path}")
     return contents
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    """Unpickles builtin values and numpy arrays; every other name is an error."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in ALLOWED_NAMES:
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return super().find_class(module, name)
+
+
+def unpickle_batch(file: IO[bytes], name: str) -> Any:
+    """The dictionary of an official batch, whose checksum has been verified; Python 2 strings are bytes."""
+    try:
+        return _BatchUnpickler(file, encoding="bytes").load()
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{name} is not an official batch ({shortened(str(error))}); delete it and download it again."
+        ) from None

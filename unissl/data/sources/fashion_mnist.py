@@ -40,20 +40,20 @@ def load_fashion_mnist(config: DataConfig) -> Dataset:
     """60,000 training and 10,000 test images of clothing, 28 x 28 grey."""
     folder = find_fashion_mnist(config.root)
     if folder is None:
-        looked = f" (there is nothing in {config.root})" if config.root else ""
-        raise UserError(f"Fashion-MNIST was not found{looked}. {WHERE}")
+        searched = f" (there is nothing in {config.root})" if config.root else ""
+        raise UserError(f"Fashion-MNIST was not found{searched}. {WHERE}")
     train, meta = _part(folder, "train", config.image_size)
     test, _ = _part(folder, "t10k", config.image_size)
     if train.images.shape[1:] != test.images.shape[1:]:
-        raise UserError(f"The training and the test images in {folder} differ in size; get the files anew.")
+        raise UserError(f"The training and the test images in {folder} differ in size; download them again.")
     return Dataset("fashion-mnist", train, test, tuple(meta["mean"]), tuple(meta["std"]), flip=True)
 
 
 def find_fashion_mnist(root: str | None) -> Path | None:
-    """The folder that holds all four files: ``root`` if it is named, otherwise the usual places."""
+    """The folder that holds all four files: ``root`` if it is named, otherwise the usual folders."""
     data = data_folder()
-    places = [Path(root)] if root else [*([data / "fashion-mnist"] if data else []), DEBIAN_FOLDER]
-    for folder in places:
+    folders = [Path(root)] if root else [*([data / "fashion-mnist"] if data else []), DEBIAN_FOLDER]
+    for folder in folders:
         if all(_find(folder, part, kind) for part in ("train", "t10k") for kind in ("images", "labels")):
             return folder
     return None
@@ -73,12 +73,12 @@ def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
         images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
         if len(images) != len(labels):
             raise UserError(
-                f"{image_file} holds {len(images)} images and {label_file} {len(labels)} labels; get both anew."
+                f"{image_file} holds {len(images)} images and {label_file} {len(labels)} labels; download both again."
             )
         if 0 in images.shape:
-            raise UserError(f"{image_file} holds no pixels; get the file anew.")
+            raise UserError(f"{image_file} holds no pixels; download it again.")
         if len(labels) == 0 or labels.max() >= len(CLASS_NAMES):
-            raise UserError(f"{label_file} does not hold Fashion-MNIST labels (0 to 9); get the file anew.")
+            raise UserError(f"{label_file} does not hold Fashion-MNIST labels (0 to 9); download it again.")
         return store_arrays(target, scale_arrays(images[..., None], size), labels.astype(np.int64))
 
     entry = cached("idx", [image_file, label_file], {"size": size}, build)
@@ -89,22 +89,22 @@ def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """The uint8 array in an idx file, which must have the expected number of dimensions and exactly its length."""
     try:
-        with path.open("rb") as probe:
-            opener = gzip.open if probe.read(2) == b"\x1f\x8b" else open
+        with path.open("rb") as head:
+            opener = gzip.open if head.read(2) == b"\x1f\x8b" else open
         with opener(path, "rb") as file:
             header = file.read(4 + 4 * dimensions)
             if header[:4] != bytes([0, 0, 8, dimensions]):
-                raise UserError(f"{path} is not an idx file of {dimensions}-dimensional uint8 data; get the file anew.")
+                raise UserError(f"{path} is not an idx file of {dimensions}-dimensional uint8 data; download it again.")
             if len(header) < 4 + 4 * dimensions:
-                raise UserError(f"{path} ends within its header; get the file anew.")
+                raise UserError(f"{path} ends within its header; download it again.")
             shape = struct.unpack(f">{dimensions}I", header[4:])
             announced = math.prod(shape)
             if announced > MAX_VALUES:
-                raise UserError(f"{path} announces {announced} values, more than Fashion-MNIST has; get the file anew.")
+                raise UserError(f"{path} announces {announced} values, more than Fashion-MNIST has; download it again.")
             content = read_at_most(file, announced + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is a damaged gzip file ({error}); get the file anew.") from None
+        raise UserError(f"{path} is a damaged gzip file ({error}); download it again.") from None
     if len(content) != announced:
-        held = "more" if len(content) > announced else len(content)
-        raise UserError(f"{path} announces {announced} values and holds {held}; get the file anew, it is damaged.")
+        count = "more" if len(content) > announced else len(content)
+        raise UserError(f"{path} announces {announced} values and holds {count}; download it again.")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

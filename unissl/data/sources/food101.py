@@ -1,7 +1,7 @@
 """Food-101 (Bossard et al., 2014) from its unpacked archive: images/<class>/*.jpg and the lists in meta/.
 
-All images are squeezed to a square of floor(32 / 0.875) = 36 pixels (bicubic) and views are cut from it without a
-border: 32 x 32 at a random place, or in the centre at test. So is every other size: 64 means 73, cut to 64.
+All images are squeezed to a square of floor(32 / 0.875) = 36 pixels (bicubic), and views are 32 x 32 crops without
+padding: random in training, in the centre at test. Other sizes work alike: 64 means 73, cropped to 64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import Image
 
 from unissl.data.dataset import DataConfig, Dataset, require_two_classes
 from unissl.data.images.resize import CenterCrop
-from unissl.data.sources.checksums import announce_part
+from unissl.data.sources.checksums import report_partial
 from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, shortened
@@ -23,7 +23,7 @@ from unissl.types import ImageTable
 from unissl.utils.bounded_io import read_text
 from unissl.utils.cache import cached, save_array
 
-PLACE = DatasetLocation(
+LOCATION = DatasetLocation(
     name="food101",
     needed=("images", "meta/classes.txt", "meta/train.txt", "meta/test.txt"),
     archives=("food-101.tar.gz",),
@@ -38,20 +38,22 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_food101(config: DataConfig) -> Dataset:
-    folder = PLACE.require(config.root)
+    folder = LOCATION.require(config.root)
     crop = config.image_size or SIDE
     stored = math.floor(crop / CROP_RATIO)
     class_names = tuple(_lines(folder / "meta" / "classes.txt"))
     require_two_classes(class_names, str(folder / "meta" / "classes.txt"))
     if len(set(class_names)) < len(class_names) or not all(_is_plain(name) for name in class_names):
-        raise UserError(f"{folder / 'meta' / 'classes.txt'} has names that are no folders; get food-101.tar.gz anew.")
-    train, test = (_part(folder, part, class_names, stored) for part in ("train", "test"))
+        raise UserError(
+            f"{folder / 'meta' / 'classes.txt'} has names that are no folders; download food-101.tar.gz again."
+        )
+    train, test = (_load_part(folder, part, class_names, stored) for part in ("train", "test"))
     return Dataset("food101", train, test, MEAN, STD, flip=True, crop=crop)
 
 
-def _part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> ImageTable:
-    """The images that a list names, in its order. Folders stand for the images in them: one that is added or
-    unpacked anew changes the folder's time, and asking 100,000 files would take longer than a start should."""
+def _load_part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> ImageTable:
+    """The images of a list, in its order. The cache key has the modification times of the class folders, which change
+    when an image is added or unpacked again: reading those of 100,000 files would take too long at every start."""
     list_file = folder / "meta" / f"{part}.txt"
     class_folders = [folder / "images" / name for name in class_names]
 
@@ -61,20 +63,22 @@ def _part(folder: Path, part: str, class_names: tuple[str, ...], size: int) -> I
         for line, name in enumerate(names, 1):
             if name.partition("/")[0] not in number or not _is_plain(name.partition("/")[2]):
                 raise UserError(
-                    f"Line {line} of {list_file} names {shortened(name)!r}, of no class in classes.txt; get both anew."
+                    f"Line {line} of {list_file} names {shortened(name)!r}, of no class in classes.txt;"
+                    " download both again."
                 )
-        announce_part("food101", f"images in {part}.txt", len(names), IMAGES[part])
+        report_partial("food101", f"images in {part}.txt", len(names), IMAGES[part])
         save_array(target / "labels.npy", np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64))
         paths = [str(folder / "images" / f"{name}.jpg") for name in names]
         items = enumerate(paths)
         return store_encoded(target, items, len(paths), size, 3, lambda row: True, lambda row: paths[row], FIT)
 
     entry = cached("food101", [folder / "meta" / "classes.txt", list_file, *class_folders], {"size": size}, build)
-    return ImageTable(entry.arrays["images"], np.asarray(entry.arrays["labels"]), class_names)
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, class_names, content=entry.hashes["images"])
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name stands for something in the very folder: not above it, nor in one below."""
+    """Whether a name is a plain file name without any folder."""
     return name.isprintable() and len(name) < 256 and name not in ("", ".", "..") and not {"/", "\\"} & set(name)
 
 
@@ -82,7 +86,7 @@ def _lines(path: Path) -> list[str]:
     try:
         lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     except (OSError, ValueError):
-        raise UserError(f"{path} cannot be read as a list of names; get food-101.tar.gz anew.") from None
+        raise UserError(f"{path} cannot be read as a list of names; download food-101.tar.gz again.") from None
     if not lines:
-        raise UserError(f"{path} is empty; get food-101.tar.gz anew.")
+        raise UserError(f"{path} is empty; download food-101.tar.gz again.")
     return lines

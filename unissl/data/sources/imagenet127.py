@@ -1,10 +1,11 @@
 """ImageNet-127: ImageNet-1k with its classes put into 127 groups of very different size (the largest has some 286 times
 the images of the smallest; that ratio is a property of the data).
 
-Which class is in which group is not ours to publish: it comes as a file of the user's (:mod:`unissl.data.sources.class_groups`), or
-the folders are the groups already. Images come from class folders, train/<class>/*.JPEG and val/<class>/*.JPEG, or from
-the arrays of the downsampled ImageNet (:mod:`unissl.data.sources.imagenet_arrays`). They are kept at 32 x 32 pixels, without
-regard to groups, so another grouping costs nothing.
+The mapping from classes to groups may not be published here: the user supplies it as a file
+(:mod:`unissl.data.sources.class_groups`), or the class folders are the groups already. Images come from class folders,
+train/<class>/*.JPEG and val/<class>/*.JPEG, or from the arrays of the downsampled ImageNet
+(:mod:`unissl.data.sources.imagenet_arrays`). The cache stores them at 32 x 32 pixels with their original classes, so
+another grouping decodes nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from PIL import Image
 from unissl.data.dataset import DataConfig, Dataset, require_two_classes, sort_class_names
 from unissl.data.folder.index import IMAGE_SUFFIXES
 from unissl.data.images.resize import CenterCrop
-from unissl.data.sources.checksums import announce_part
+from unissl.data.sources.checksums import report_partial
 from unissl.data.sources.class_groups import group_of, read_groups
-from unissl.data.sources.imagenet_arrays import array_part, read_wnids
+from unissl.data.sources.imagenet_arrays import load_arrays, read_wnids
 from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, did_you_mean
@@ -32,48 +33,54 @@ from unissl.utils.cache import Entry, cached, save_array
 FOLDERS = DatasetLocation(
     name="imagenet127",
     needed=("train", "val"),
-    archives=("Imagenet32_train.zip", "Imagenet32_train_npz.zip"),
+    archives=("Imagenet32_train_npz.zip",),
     inner="imagenet127",
-    where="Put class folders train/ and val/ of ImageNet, or train_data_batch_1 and on and val_data (.npz or not) of"
-    " its 32 x 32 version, all of https://image-net.org/download-images, into $UNISSL_DATA/imagenet127 or a folder"
+    where="Put class folders train/ and val/ of ImageNet, or train_data_batch_1.npz and on and val_data.npz of its"
+    " 32 x 32 version, all of https://image-net.org/download-images, into $UNISSL_DATA/imagenet127 or a folder"
     " named with --root; data.class_map names a file with the group of each wnid.",
 )
-PICKLES = replace(FOLDERS, needed=("train_data_batch_1", "val_data"))
 NPZ = replace(FOLDERS, needed=("train_data_batch_1.npz", "val_data.npz"))
 GROUPS, SIDE = 127, 32
 IMAGES = {"train": 1_281_167, "val": 50_000}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FIT = CenterCrop(Image.Resampling.BOX, squeeze=True)
-"""Much as the makers of the downsampled ImageNet did it."""
+"""As in the downsampled ImageNet, nearly."""
 
 
 def find_imagenet127(root: str | None) -> Path | None:
-    return next((found for place in (FOLDERS, PICKLES, NPZ) if (found := place.find(root))), None)
+    return FOLDERS.find(root) or NPZ.find(root)
 
 
 def load_imagenet127(config: DataConfig) -> Dataset:
-    """A tenth of each class is labelled, the rest is the pool, unless said otherwise."""
+    """By default a tenth of each class is labelled and the rest is the pool."""
     folder = find_imagenet127(config.root)
     if folder is None:
-        raise UserError(
-            max((FOLDERS, PICKLES, NPZ), key=lambda place: place.how_much(config.root)).complaint(config.root)
-        )
+        if config.root is not None and (Path(config.root) / "train_data_batch_1").is_file():
+            raise UserError(
+                f"{config.root} holds the downsampled ImageNet as pickles, which are not read because they have no"
+                " published checksum; download Imagenet32_train_npz.zip and Imagenet32_val_npz.zip instead."
+            )
+        nearest = max((FOLDERS, NPZ), key=lambda location: location.count_present(config.root))
+        raise UserError(nearest.missing_message(config.root))
     size = config.image_size or SIDE
     parts = []
     for part, published in IMAGES.items():
         if (folder / "train").is_dir():
-            parts.append(_folder_part(folder / part, published, size))
+            parts.append(_load_folder(folder / part, published, size))
         else:
-            parts.append(array_part(folder, part, published, size))
-    class_names, (train, test) = _grouped(folder, config.class_map, parts)
-    announce_part("imagenet127", "groups", len(class_names), GROUPS)
+            parts.append(load_arrays(folder, part, published, size))
+    class_names, (train, test) = _group_classes(folder, config.class_map, parts)
+    report_partial("imagenet127", "groups", len(class_names), GROUPS)
     tenth = {"pool_distribution": "natural", "labelled_fraction": 0.1}
     return Dataset("imagenet127", train, test, MEAN, STD, flip=True, split=tenth)
 
 
-def _folder_part(folder: Path, published: int, size: int) -> Entry:
-    """Images and labels of class folders, whose names are in ``meta["names"]``. A folder stands for the images in it:
-    one that is added changes the folder's time, and a million files are not asked for theirs at every start."""
+def _load_folder(folder: Path, published: int, size: int) -> Entry:
+    """Images and labels of class folders, whose names are in ``meta["names"]``.
+
+    The cache key has the modification times of the folders, which change when an image is added or removed: reading
+    those of a million files would take too long at every start.
+    """
     classes = [item.name for item in _entries(folder) if item.is_dir() and not item.name.startswith(".")]
     if not classes:
         raise UserError(f"{folder} holds no class folders; put the images into {folder}/<class>.")
@@ -81,12 +88,12 @@ def _folder_part(folder: Path, published: int, size: int) -> Entry:
     def build(target: Path) -> dict[str, Any]:
         paths, labels = [], []
         for number, name in enumerate(classes):
-            found = [item.path for item in _entries(folder / name) if _is_image(item)]
-            if not found:
+            images = [item.path for item in _entries(folder / name) if _is_image(item)]
+            if not images:
                 raise UserError(f"{folder / name} holds no images; put them directly into it, or remove the folder.")
-            paths += found
-            labels += [number] * len(found)
-        announce_part("imagenet127", f"images in {folder.name}", len(paths), published)
+            paths += images
+            labels += [number] * len(images)
+        report_partial("imagenet127", f"images in {folder.name}", len(paths), published)
         items = enumerate(paths)
         meta = store_encoded(target, items, len(paths), size, 3, lambda row: False, lambda row: paths[row], FIT)
         save_array(target / "labels.npy", np.array(labels, dtype=np.int64)[np.load(target / "rows.npy")])
@@ -97,7 +104,7 @@ def _folder_part(folder: Path, published: int, size: int) -> Entry:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder, by name."""
+    """The entries of a folder, sorted by name."""
     try:
         return sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError as error:
@@ -109,8 +116,10 @@ def _is_image(item: os.DirEntry[str]) -> bool:
     return suffix in IMAGE_SUFFIXES and not item.name.startswith(".") and item.is_file()
 
 
-def _grouped(folder: Path, group_file: str | None, parts: list[Entry]) -> tuple[tuple[str, ...], list[ImageTable]]:
-    """The classes, and each part labelled with them."""
+def _group_classes(
+    folder: Path, group_file: str | None, parts: list[Entry]
+) -> tuple[tuple[str, ...], list[ImageTable]]:
+    """The class names after grouping, and each part labelled with them."""
     if group_file is None:
         group = {name: name for entry in parts for name in entry.meta["names"]}
     else:
@@ -120,8 +129,8 @@ def _grouped(folder: Path, group_file: str | None, parts: list[Entry]) -> tuple[
     class_names = sort_class_names(group[name] for name in parts[0].meta["names"])
     if group_file is None and len(class_names) > GROUPS:
         raise UserError(
-            f"{folder} has {len(class_names)} classes, so they are not in {GROUPS} groups yet; name the file that says"
-            " which class is in which group with --set data.class_map=FILE."
+            f"{folder} has {len(class_names)} classes, so they are not in {GROUPS} groups yet; give the file that maps"
+            " classes to groups with --set data.class_map=FILE."
         )
     require_two_classes(class_names, group_file or str(folder))
     for name in parts[1].meta["names"]:
@@ -133,5 +142,6 @@ def _grouped(folder: Path, group_file: str | None, parts: list[Entry]) -> tuple[
         number = np.array([class_names.index(group[name]) for name in entry.meta["names"]], dtype=np.int64)
         skipped = tuple((name, reason) for name, reason in entry.meta.get("skipped", ()))
         labels = number[np.asarray(entry.arrays["labels"])]
-        tables.append(ImageTable(entry.arrays["images"], labels, class_names, skipped=skipped))
+        content = entry.hashes["images"]
+        tables.append(ImageTable(entry.arrays["images"], labels, class_names, skipped=skipped, content=content))
     return class_names, tables

@@ -243,7 +243,7 @@ class _Columns:
                         read += 1
                         yield value.as_py() or b""
         if read != self.file.metadata.num_rows:
-            raise UserError(f"{self.path} does not hold the rows it announces; get it anew.")
+            raise UserError(f"{self.path} does not hold the rows it announces; download it again.")
 
 
 def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | None:

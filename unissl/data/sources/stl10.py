@@ -1,5 +1,7 @@
-"""STL-10 (Coates et al., 2011) in its official binary files: 5,000 labelled images, 8,000 to test on, and 100,000
-without a label, whose truth nobody has.
+"""STL-10 (Coates et al., 2011) in its official binary files: 5,000 labelled images, 8,000 test images, and 100,000
+unlabelled images without any ground truth.
+
+A file of the published length must have the published checksum. Shorter files of the same layout are read as a subset.
 
 An image is 3 x 96 x 96 bytes: all red values, all green, all blue, each column after column. Labels are one byte, 1
 to 10. Images are scaled to 32 x 32, as the published comparisons do.
@@ -15,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.sources.checksums import announce_part, verify_checksum
+from unissl.data.sources.checksums import report_partial, require_checksum
 from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_blocks
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.cache import cached
 
-PLACE = DatasetLocation(
+LOCATION = DatasetLocation(
     name="stl10",
     needed=("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin", "unlabeled_X.bin"),
     archives=("stl10_binary.tar.gz",),
@@ -33,60 +35,66 @@ PLACE = DatasetLocation(
 CLASS_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 SIDE, SCALED = 96, 32
 BYTES = 3 * SIDE * SIDE
-AT_ONCE = 512
+CHUNK = 512
 IMAGES = {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
 MEAN, STD = (112.4 / 255, 109.1 / 255, 98.6 / 255), (68.4 / 255, 66.6 / 255, 68.5 / 255)
 
 
 def load_stl10(config: DataConfig) -> Dataset:
-    """Labels are drawn from the 5,000 (4 per class unless said otherwise); the pool is the 100,000 and nothing else."""
-    folder = PLACE.require(config.root)
+    """Labels are drawn from the 5,000 (4 per class by default); the pool is exactly the 100,000 unlabelled images."""
+    folder = LOCATION.require(config.root)
     size = config.image_size or SCALED
-    train, test = _part(folder, ("train", "unlabeled"), size), _part(folder, ("test",), size)
+    train, test = _load_part(folder, ("train", "unlabeled"), size), _load_part(folder, ("test",), size)
     return Dataset("stl10", train, test, MEAN, STD, flip=True, split={"labels_per_class": 4})
 
 
-def _part(folder: Path, parts: tuple[str, ...], size: int) -> ImageTable:
+def _load_part(folder: Path, parts: tuple[str, ...], size: int) -> ImageTable:
     image_files = [folder / f"{part}_X.bin" for part in parts]
     label_files = [folder / f"{part}_y.bin" for part in parts if part != "unlabeled"]
 
     def build(target: Path) -> dict[str, Any]:
-        for path in (*image_files, *label_files):
-            verify_checksum(path)
-        counts = [_count_images(path) for path in image_files]
         labels = []
-        for part, count in zip(parts, counts, strict=True):
-            announce_part("stl10", f"images in {part}_X.bin", count, IMAGES[part])
-            known = part != "unlabeled"
-            labels.append(_read_labels(folder / f"{part}_y.bin", count) if known else np.full(count, UNLABELLED))
+        for part, path in zip(parts, image_files, strict=True):
+            count = _count_images(path)
+            if count == IMAGES[part]:
+                require_checksum(path, path.name)
+            report_partial("stl10", f"images in {path.name}", count, IMAGES[part])
+            labels.append(_read_labels(folder, part, count))
         store_blocks(target, _images(image_files), size, np.concatenate(labels))
         return {}
 
     entry = cached("stl10", [*image_files, *label_files], {"size": size}, build)
-    return ImageTable(entry.arrays["images"], np.asarray(entry.arrays["labels"]), CLASS_NAMES)
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, CLASS_NAMES, content=entry.hashes["images"])
 
 
 def _count_images(path: Path) -> int:
     length = path.stat().st_size
     if length == 0 or length % BYTES:
         raise UserError(
-            f"{path} has {length} bytes, which is not a whole number of images of {BYTES} bytes; get the file anew."
+            f"{path} has {length} bytes, which is not a whole number of images of {BYTES} bytes; download it again."
         )
     return length // BYTES
 
 
 def _images(paths: list[Path]) -> Iterator[npt.NDArray[np.uint8]]:
-    """The images (n, 96, 96, 3) of one file after the other, some at a time: there are 2.8 GB of them."""
+    """The images of all files in blocks (n, 96, 96, 3); together they have 2.8 GB."""
     for path in paths:
         with path.open("rb") as file:
-            while some := file.read(AT_ONCE * BYTES):
-                yield np.frombuffer(some, dtype=np.uint8).reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
+            while block := file.read(CHUNK * BYTES):
+                yield np.frombuffer(block, dtype=np.uint8).reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
 
 
-def _read_labels(path: Path, count: int) -> npt.NDArray[np.int64]:
+def _read_labels(folder: Path, part: str, count: int) -> npt.NDArray[np.int64]:
+    """Classes 0 to 9, or ``UNLABELLED`` for the part without a label file."""
+    if part == "unlabeled":
+        return np.full(count, UNLABELLED, dtype=np.int64)
+    path = folder / f"{part}_y.bin"
     labels = np.frombuffer(path.read_bytes(), dtype=np.uint8).astype(np.int64)
     if len(labels) != count:
-        raise UserError(f"{path} has {len(labels)} labels for {count} images; get the files anew.")
+        raise UserError(f"{path} has {len(labels)} labels for {count} images; download both files again.")
+    if count == IMAGES[part]:
+        require_checksum(path, path.name)
     if not ((labels >= 1) & (labels <= 10)).all():
-        raise UserError(f"{path} has labels outside 1 to 10; get the file anew.")
+        raise UserError(f"{path} has labels outside 1 to 10; download it again.")
     return labels - 1

@@ -16,6 +16,7 @@ import numpy as np
 
 from unissl.data.images.decode import DecodedImage
 from unissl.data.images.issues import ImageIssue, Marks
+from unissl.utils.atomic import open_regular
 from unissl.utils.cache import DRAFT
 from unissl.utils.row_writer import RowWriter
 
@@ -34,7 +35,8 @@ class ResumableRows:
         self.pixels, self.finished, self._path = folder / PIXELS, folder / "images.npy", folder / DRAFT
         self.shape = shape
         self.marks = self._take_up()
-        self._file = self._path.open("r+b" if self.marks.any() else "w+b")  # marks of rows that are not there go first
+        # Marks of rows that are not there go first.
+        self._file = open_regular(self._path, "r+b" if self.marks.any() else "w+b")
         self._file.truncate(self.marks.nbytes)
         self._writer = RowWriter(self.pixels, shape)
         self._unmarked: list[int] = []

@@ -10,12 +10,12 @@ from case import Reader
 
 MODULES = {
     "archives": (
-        "pickle", "cifar-batch", "cifar-names", "cifar-archive", "idx-images", "idx-images-gz", "idx-labels-gz",
+        "idx-images", "idx-images-gz", "idx-labels-gz",
         "cache-npy", "cache-manifest",
     ),
     "published": (
-        "svhn-mat", "stl10-images", "stl10-labels", "food101-list", "food101-classes", "imagenet-npz",
-        "imagenet-pickle", "imagenet-groups", "imagenet-wnids",
+        "stl10-images", "stl10-labels", "food101-list", "food101-classes", "imagenet-npz", "imagenet-groups",
+        "imagenet-wnids",
     ),
     "tables": ("parquet-file", "parquet-folder", "labels-csv", "labels-tsv", "image-folder"),
     "images": (

@@ -1,9 +1,8 @@
-"""Data sets in formats of their own: SVHN's Matlab files, STL-10's bytes, Food-101's lists, ImageNet's arrays."""
+"""Data sets in formats of their own: STL-10's bytes, Food-101's lists, ImageNet's arrays."""
 
 from __future__ import annotations
 
 import io
-import pickle
 import zipfile
 from pathlib import Path
 from random import Random
@@ -12,9 +11,7 @@ from typing import Any
 import numpy as np
 from case import Make, Reader
 from mutate import mutated
-from scipy.io import savemat
 
-from readers.archives import hostile_pickle
 from readers.places import forget_cache, lay
 from readers.tables import IMAGES
 from unissl.data import DataConfig, load
@@ -23,36 +20,6 @@ from unissl.data.sources.class_groups import read_groups
 
 def pixels(*shape: int) -> Any:
     return np.random.RandomState(0).randint(0, 256, shape, dtype=np.uint8)
-
-
-def mat(values: dict[str, Any], *, packed: bool = True) -> bytes:
-    memory = io.BytesIO()
-    savemat(memory, values, do_compression=packed)
-    return memory.getvalue()
-
-
-def svhn(home: Path) -> Reader:
-    good = [
-        mat({"X": pixels(32, 32, 3, 2), "y": np.array([[1], [10]], np.uint8)}, packed=packed)
-        for packed in (True, False)
-    ]
-    place = lay(home / "svhn", {f"{part}_32x32.mat": good[0] for part in ("train", "extra", "test")})
-
-    def read(content: bytes) -> None:
-        forget_cache(home)
-        (place / "test_32x32.mat").write_bytes(content)
-        load(DataConfig(name="svhn", root=str(place)))
-
-    def hostile(rng: Random) -> bytes:
-        labels: list[Any] = [
-            np.array([[1], [11]]), np.array([[0.5], [2]]), np.array([["a"], ["b"]], object), np.zeros((2, 1)), "text",
-            np.array([[{"a": 1}]], object), np.array([[np.nan], [1]]), np.array([[1, 2]]), np.array([[1 + 2j], [1]]),
-            {"a": 1},
-        ]  # fmt: skip
-        images: list[Any] = [pixels(32, 32, 3, 2), pixels(32, 32, 3), pixels(0, 32, 3, 2), np.zeros((32, 32, 3, 2))]
-        return mat({"X": rng.choice(images), "y": rng.choice(labels)}, packed=rng.random() < 0.5)
-
-    return Reader(good, read, hostile, share=0.2)
 
 
 def stl10(home: Path, name: str) -> Reader:
@@ -99,20 +66,17 @@ def npz(values: dict[str, Any]) -> bytes:
     return memory.getvalue()
 
 
-def imagenet(home: Path, suffix: str) -> Reader:
+def imagenet(home: Path) -> Reader:
     values = {"data": pixels(2, 48), "labels": np.array([1, 2])}
-    listed = {"data": values["data"], "labels": [1, 2], "mean": np.zeros(48)}
-    good = [npz(values)] if suffix else [pickle.dumps(listed, protocol=protocol) for protocol in range(5)]
-    place = lay(home / "imagenet", {f"train_data_batch_1{suffix}": good[0], f"val_data{suffix}": good[0]})
+    good = npz(values)
+    place = lay(home / "imagenet", {"train_data_batch_1.npz": good, "val_data.npz": good})
 
     def read(content: bytes) -> None:
         forget_cache(home)
-        (place / f"val_data{suffix}").write_bytes(content)
+        (place / "val_data.npz").write_bytes(content)
         load(DataConfig(name="imagenet127", root=str(place)))
 
     def hostile(rng: Random) -> bytes:
-        if not suffix:
-            return hostile_pickle(rng)
         if rng.random() < 0.4:
             changed = dict(values)
             others: list[Any] = [
@@ -133,7 +97,7 @@ def imagenet(home: Path, suffix: str) -> Reader:
                 archive.writestr(rng.choice((f"{key}.npy", f"{key}.npy", f"../{key}.npy", "/etc/x")), content)
         return memory.getvalue()
 
-    return Reader(good, read, hostile)
+    return Reader([good], read, hostile)
 
 
 def groups(home: Path) -> Reader:
@@ -147,7 +111,7 @@ def groups(home: Path) -> Reader:
 
 
 def wnids(home: Path) -> Reader:
-    reader = imagenet(home, ".npz")
+    reader = imagenet(home)
     whole = npz({"data": pixels(2, 48), "labels": np.array([1, 2])})
     (home / "groups.txt").write_text("n01440764 fish\nn01443537 bird\n")
     path = home / "imagenet" / "map_clsloc.txt"
@@ -163,13 +127,11 @@ def wnids(home: Path) -> Reader:
 
 
 READERS: dict[str, Make] = {
-    "svhn-mat": svhn,
     "stl10-images": lambda home: stl10(home, "test_X.bin"),
     "stl10-labels": lambda home: stl10(home, "test_y.bin"),
     "food101-list": lambda home: food101(home, "meta/test.txt"),
     "food101-classes": lambda home: food101(home, "meta/classes.txt"),
-    "imagenet-npz": lambda home: imagenet(home, ".npz"),
-    "imagenet-pickle": lambda home: imagenet(home, ""),
+    "imagenet-npz": imagenet,
     "imagenet-groups": groups,
     "imagenet-wnids": wnids,
 }

@@ -24,9 +24,10 @@ from unissl.report.html import render
 from unissl.report.load_run import read_record
 from unissl.run.config import build_config
 from unissl.run.predictions_io import write_pool_predictions, write_test_predictions
-from unissl.run_folder import RunFolder, write_json, write_text
+from unissl.run_folder import RunFolder
 from unissl.splits import read_split, write_split
 from unissl.types import ImageTable, Split
+from unissl.utils.atomic import write_json, write_text
 
 NAMES = ["cat", "dog", "owl"]
 SUMMARY: dict[str, Any] = {

@@ -1,1 +1,0 @@
-"""Readers of archive formats that reject everything but plain data."""
