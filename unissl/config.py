@@ -151,8 +151,8 @@ def to_tree(settings: Settings) -> ConfigTree:
     return settings.model_dump(mode="json", exclude_none=True)
 
 
-def to_toml(settings: Settings) -> str:
-    return tomli_w.dumps(to_tree(settings))
+def to_toml(settings: Settings | ConfigTree) -> str:
+    return tomli_w.dumps(to_tree(settings) if isinstance(settings, Settings) else settings)
 
 
 def fingerprint(tree: Mapping[str, Any]) -> str:

@@ -1,121 +1,35 @@
-"""The run folder: the only thing that passes between training and every other verb.
+"""The run folder: the only thing that passes between training and every other verb. Every file name is here.
 
-    config.toml         the fully resolved configuration
-    split.json          which images were labelled and which were the pool
-    data_fingerprint.json           hashes of the images and labels it was started on
-    metrics.jsonl       one line per logged step and per evaluation
-    checkpoints/        the newest states training can continue from
-    model.safetensors   the inference module alone, with manifest.json beside it
-    predictions.parquet what the model says about the pool
-    test_predictions.parquet    and about the test images
-    cross_validation.json       without test images, what refits say about labels that were left out (folds/ has the refits)
-    summary.json        accuracies, recalls and the confusion matrix of the finished run
-    plots/              the pictures
-    report.html         all of it on one page, for people
-
-Files are written beside their place and moved into it, so a reader sees the old one or the new one, never a half.
+    config.toml                 the configuration, everything that had an effect
+    split.json                  which images were labelled and which were the pool
+    data_fingerprint.json       hashes of the images and labels
+    metrics.jsonl               one line per logged step and per evaluation
+    checkpoints/                the newest states that training can resume from
+    model.safetensors           the inference module, with manifest.json
+    predictions.parquet         predictions for the pool
+    test_predictions.parquet    predictions for the test images
+    cross_validation.json       without test images: predictions for left-out labels (folds/ has the refits)
+    baseline/                   the labels-only run
+    summary.json                accuracies, recalls and the confusion matrix; its presence means that the run is finished
+    plots/                      charts
+    report.html                 all of it on one page
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
-
 from unissl.distributed.group import current
 from unissl.errors import UserError
+from unissl.utils.atomic import explain_disk_errors, open_regular, require_regular_file, require_real_folder
 from unissl.utils.bounded_io import parse_json, read_text, reject_surrogates
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
 """Fields that differ between two runs of the same configuration."""
-
-
-@contextmanager
-def explain_disk_errors(path: Path) -> Iterator[None]:
-    """Turn what a disk can refuse into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"The disk is full at {path}; free some space and repeat the command, with --resume if a run had begun."
-            ) from error
-        if error.errno is None:
-            raise
-        reason = os.strerror(error.errno)
-        raise UserError(f"Cannot write {path} ({reason}); choose another place with --out.") from error
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` make a file beside ``path``, flush it to the disk and move it into place."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    with explain_disk_errors(path):
-        try:
-            write(draft)
-            with draft.open("rb") as handle:
-                os.fsync(handle.fileno())
-            os.replace(draft, path)
-            _sync_folder(path.parent)
-        finally:
-            draft.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda draft: _write(draft, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
-    """A safetensors file; ``header`` is text that is kept beside the tensors."""
-    write_atomically(path, lambda draft: _write_tensors(draft, tensors, header))
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None) -> None:
-    ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    try:
-        save_file(ready, path, metadata=header)
-    except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))  # the library wraps what the system said
-        if found is None:
-            raise
-        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    try:
-        value = parse_json(read_text(path))
-        reject_surrogates(value)
-        return value
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; is {path.parent} the folder of a finished run?") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); check the run folder.") from None
-    except ValueError:
-        raise UserError(f"{path} is not valid JSON; the run folder is damaged, train again.") from None
 
 
 class RunFolder:
@@ -125,14 +39,22 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.toml"
         self.split = self.path / "split.json"
-        self.data = self.path / "data_fingerprint.json"
+        self.data_fingerprint = self.path / "data_fingerprint.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model.safetensors"
         self.manifest = self.path / "manifest.json"
         self.predictions = self.path / "predictions.parquet"
+        self.test_predictions = self.path / "test_predictions.parquet"
+        self.cross_validation = self.path / "cross_validation.json"
+        self.folds = self.path / "folds"
         self.summary = self.path / "summary.json"
         self.plots = self.path / "plots"
+        self.report = self.path / "report.html"
+
+    @property
+    def baseline(self) -> RunFolder:
+        return self.inside("baseline")
 
     @property
     def holds_run(self) -> bool:
@@ -142,8 +64,8 @@ class RunFolder:
     def finished(self) -> bool:
         return self.summary.exists()
 
-    def refuse_if_taken(self) -> None:
-        """Nothing that is already in a folder is ever overwritten."""
+    def check_unused(self) -> None:
+        """Raise if the folder holds anything: a run never overwrites files."""
         if self.path.exists() and (not self.path.is_dir() or any(_visible(self.path))):
             if self.holds_run:
                 raise UserError(f"{self.path} already holds a run; choose another --out, or continue it with --resume.")
@@ -154,8 +76,19 @@ class RunFolder:
         with explain_disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
-    def remove_drafts(self) -> None:
-        """Clear away what a killed process was about to write."""
+    def inside(self, *names: str) -> RunFolder:
+        """The folder of another run in this one."""
+        return RunFolder(require_real_folder(self.path, *names))
+
+    def check_links(self) -> None:
+        """Raise if writing would be led elsewhere by a link: before hours of training, not after."""
+        require_regular_file(self.metrics)
+        for name in ("checkpoints", "plots", "folds", "baseline"):
+            require_real_folder(self.path, name)
+
+    def remove_partial_files(self) -> None:
+        """Remove partial files of a killed process."""
+        self.check_links()
         with explain_disk_errors(self.path):
             for folder in (self.path, self.checkpoints, self.plots):
                 for draft in folder.glob(".*.draft"):
@@ -164,25 +97,25 @@ class RunFolder:
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         if not current().first:
             return
-        with explain_disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(line) + "\n")
+        with explain_disk_errors(self.metrics), open_regular(self.metrics, "ab") as handle:
+            handle.write(json.dumps(line).encode() + b"\n")
 
     def metrics_size(self) -> int:
         """Bytes of metrics that are safely on the disk."""
         if not self.metrics.exists():
             return 0
-        with explain_disk_errors(self.metrics), self.metrics.open("rb") as handle:
+        with explain_disk_errors(self.metrics), open_regular(self.metrics, "rb") as handle:
             os.fsync(handle.fileno())
         return self.metrics.stat().st_size
 
     def cut_metrics(self, size: int) -> None:
         """Drop the lines that were written after the checkpoint that training continues from."""
-        present = self.metrics.stat().st_size if self.metrics.exists() else 0
+        present = require_regular_file(self.metrics).stat().st_size if self.metrics.exists() else 0
         if present < size:
             raise UserError(f"{self.metrics} has lost lines since the checkpoint; restore it or train again.")
         if present > size:
-            with explain_disk_errors(self.metrics):
-                os.truncate(self.metrics, size)
+            with explain_disk_errors(self.metrics), open_regular(self.metrics, "r+b") as handle:
+                handle.truncate(size)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics.exists():
@@ -191,9 +124,9 @@ class RunFolder:
             lines = [parse_json(line) for line in read_text(self.metrics).split("\n") if line]
             reject_surrogates(lines)
         except (ValueError, OSError):
-            raise UserError(f"{self.metrics} is not what a run writes; restore it or train again.") from None
+            raise UserError(f"{self.metrics} is damaged; restore it or train again.") from None
         if not all(isinstance(line, dict) for line in lines):
-            raise UserError(f"{self.metrics} has lines that are no entries; restore it or train again.")
+            raise UserError(f"{self.metrics} is damaged; restore it or train again.")
         return lines
 
 

@@ -21,6 +21,8 @@ from unissl.cli.train import train
 from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
 from unissl.training.signals import exit_on_signal
+from unissl.utils.current_folder import ignore_current_folder
+from unissl.utils.streams import OUTPUT_LOST, OutputLost, steady_streams
 
 app = App(
     name="unissl",
@@ -34,31 +36,45 @@ for verb in (demo, train, evaluate, predict, export, report, split, datasets, me
 
 
 def main(arguments: list[str] | None = None) -> Never:
-    """Run a verb. Mistakes of the user end in one sentence and code 1 (2 for a wrong command line)."""
+    """Run a verb. A mistake of the user ends in one sentence and code 1 (2 for a wrong command line)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    with steady_streams() as (out, _):
+        code = _run([word for word in words if word != "--debug"], debug)
+        out.flush()
+        if code == 0 and out.error is not None and not out.reader_left:
+            print(
+                f"error: The output is lost, since standard output cannot be written ({out.error.strerror}); redirect it "
+                "to another file. Files that the command writes are complete.",
+                file=sys.stderr,
+            )
+            code = OUTPUT_LOST
+    sys.exit(code)
+
+
+def _run(words: list[str], debug: bool) -> int:
+    """Run a verb and print its error; the exit code."""
     try:
-        with exit_on_signal(), processes():
+        with exit_on_signal(), ignore_current_folder(), processes():
             if launched() and words[:1] != ["train"]:
                 raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")
             app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except (UserError, CycloptsError, PermissionError, BrokenPipeError, MemoryError, KeyboardInterrupt) as error:
+    except OutputLost:
+        return 0  # the caller looks at the reason
+    except (UserError, CycloptsError, PermissionError, MemoryError, KeyboardInterrupt) as error:
         if debug:
             raise
-        sys.exit(_explain(error))
+        return _explain(error)
     except Exception as error:
-        code = getattr(error, "exit_code", None)  # a run that was asked to stop
+        code: int | None = getattr(error, "exit_code", None)  # a run that was asked to stop
         if code is None or debug:
             raise
         print(error, file=sys.stderr)
-        sys.exit(code)
-    sys.exit(0)
+        return code
+    return 0
 
 
 def _explain(error: BaseException) -> int:
-    if isinstance(error, BrokenPipeError):
-        return 0
     if isinstance(error, KeyboardInterrupt):
         return 130
     message = " ".join(str(error).split())

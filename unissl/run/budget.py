@@ -1,60 +1,247 @@
-"""What is settled by measurement before the first step: the number of threads, and how long training lasts.
+"""How a time budget becomes a configuration: image size, steps, distillation epochs.
 
-Where the user gives minutes, these are shared out: vectors are made already, the last stages of a backbone get a share
-of what is left, and the method as many steps as fit into the rest. Where the steps are given, the last stages may be
-shortened for a time that nobody has asked for, but that a run should not take much longer than.
+Every constant about time is in this file. Nothing is measured unless the user gave minutes (or asked for
+``machine.tune_threads``): without them the configuration follows from data and settings alone, so that one command on
+one data set is one configuration. What is measured is written into the configuration before step 0, and from then on
+only steps exist.
 """
 
 from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from unissl.batches import Batches
-from unissl.data import Dataset
+from unissl.augment.image_views import ImageViews
+from unissl.batches import Batches, Views
+from unissl.config import ConfigTree
+from unissl.data.folder.probe import DatasetProbe
+from unissl.distil.student import LABELLED_SHARE, select_maps, trainable_stages
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.gradients import average_gradients
+from unissl.features.extract import BATCH, forward_features, load_backbone, normalisation
+from unissl.nets.bf16 import bf16_matmul, to_bf16
 from unissl.run.config import RunConfig, baseline_config
-from unissl.run.distillation import MIN_EPOCHS, fit_epochs_to_time, should_distil
-from unissl.run.inputs import build_test_views
+from unissl.run.inputs import RunInputs
 from unissl.run.setup import build_training_on, predict_with_ema
 from unissl.training.checkpoint import TrainState
 from unissl.training.ema import Ema
 from unissl.training.optim import build_optimizer
-from unissl.training.timing import MAX_STEPS_ON_FEATURES, seconds_per_call, steps_within
+from unissl.training.timing import seconds_per_call
 from unissl.training.trainer import step_at
 from unissl.types import Split
 
-REPORT_SECONDS = 10.0
-"""Seconds that tables, pictures and the report take after training."""
+IMAGE_SIZES_PX = (224, 192, 160, 128, 96)
+"""Image sizes for a pretrained backbone, the most accurate first."""
+DEFAULT_IMAGE_SIZE_PX = 160
+"""Size where the user gave no minutes. Images with a shorter side gain nothing from being enlarged beyond it."""
+SMALL_IMAGE_PX = 64
+"""Images with a shorter side below this gain nothing from more than ``DEFAULT_IMAGE_SIZE_PX``, however long the time."""
+PHOTO_STEPS = 250
+"""Training steps on features where the user gave no minutes: hardly worse than 450, and with cross-validation there
+are five such trainings."""
+MAX_STEPS_ON_FEATURES = 600
+"""Longer training on features made classifiers worse (docs/results.md), however long the time."""
+SCRATCH_MINUTES = 20.0
+"""Default time for training a small network from scratch."""
+
+FEATURE_TIME_FRACTION = 0.45
+"""Feature extraction may take this fraction of the minutes in any case,"""
+TRAINING_MINUTES = 3.0
+"""or, of the minutes beyond these, which training takes at most on two cores,"""
+REMAINING_TIME_FRACTION = 0.6
+"""this fraction; it leaves room for a machine that becomes slower."""
 DISTIL_TIME_FRACTION = 0.4
-"""Of the time that is left when vectors and maps are made: what training the last stages may take of it."""
+"""Distillation may take this fraction of the minutes left after feature extraction."""
+MIN_DISTIL_EPOCHS = 0.1
+TEACHER_SECONDS_PER_IMAGE = 0.002
+"""Soft labels and the student's first classifier."""
+REPORT_SECONDS = 10.0
+"""Tables, charts and the report."""
+
+
+def replace_budget(tree: ConfigTree, layer: Mapping[str, Any]) -> None:
+    """Remove steps from ``tree`` where ``layer`` gives minutes, and the reverse: the later budget wins."""
+    earlier, later = tree.get("train"), layer.get("train")
+    if isinstance(earlier, dict) and isinstance(later, Mapping):
+        for key, other in (("minutes", "steps"), ("steps", "minutes")):
+            if key in later and other not in later:
+                earlier.pop(other, None)
+
+
+def choose_image_size(probe: DatasetProbe, minutes: float | None, backbone: str, extra_passes: int) -> tuple[int, str]:
+    """Side of the images for a frozen backbone, and the reason.
+
+    Without minutes the size is fixed. With minutes it is the largest whose features are extracted in time;
+    ``extra_passes`` are the passes of each image besides the first. Work grows with the area.
+    """
+    if minutes is None:
+        return DEFAULT_IMAGE_SIZE_PX, "the default"
+    seconds = 60 * max(FEATURE_TIME_FRACTION * minutes, REMAINING_TIME_FRACTION * (minutes - TRAINING_MINUTES))
+    per_image = seconds_per_image(backbone, 3 if probe.colour else 1, extra_passes)
+    largest = IMAGE_SIZES_PX[0] if probe.side >= SMALL_IMAGE_PX else DEFAULT_IMAGE_SIZE_PX
+    sizes = [size for size in IMAGE_SIZES_PX if size <= largest]
+    in_time = [size for size in sizes if probe.images * per_image * (size / 128) ** 2 <= seconds]
+    size = in_time[0] if in_time else sizes[-1]
+    return size, f"fits {minutes:g} minutes: {1000 * per_image:.0f} ms per image at 128 px"
+
+
+def seconds_per_image(backbone: str, channels: int, extra_passes: int) -> float:
+    """Time of a frozen backbone for one image of 128 x 128 pixels, and for ``extra_passes`` in reduced precision."""
+    net = load_backbone(backbone, channels, pretrained=False)
+    images = torch.zeros(BATCH, channels, 128, 128).to(memory_format=torch.channels_last)
+    seconds = []
+    with torch.inference_mode():
+        for network in (net, to_bf16(net)):
+            times = []
+            for _ in range(3):
+                start = time.perf_counter()
+                forward_features(network, images, maps=False)
+                times.append(time.perf_counter() - start)
+            seconds.append(min(times))
+    return (seconds[0] + extra_passes * seconds[1]) / BATCH
 
 
 @dataclass(frozen=True)
 class ReservedTime:
-    """What else has to fit into the minutes of a run."""
+    """What else has to fit into the minutes of a run, besides the steps of the method."""
 
     started: float | None = None
     """Monotonic time at which the minutes began to count; by default now."""
-    reference: Split | None = None
-    """The split, where labels-only is trained on it as well."""
+    baseline: Split | None = None
+    """The split, where a labels-only baseline is trained on it as well."""
     refits: int = 0
-    """Trainings more for an estimate by cross-validation."""
-    afterwards: float = 0.0
-    """Seconds that training the last stages of a backbone will take."""
+    """Further trainings for cross-validation."""
+    distil_seconds: float = 0.0
+    test_views: Views | None = None
 
     def seconds(self) -> float:
-        """Used up already, or set aside for the end."""
-        return self.afterwards + (0.0 if self.started is None else time.monotonic() - self.started + REPORT_SECONDS)
+        """Used already, or reserved for the end."""
+        used = 0.0 if self.started is None else time.monotonic() - self.started + REPORT_SECONDS
+        return self.distil_seconds + used
+
+
+def plan_budget(inputs: RunInputs, state: TrainState, batches: Batches, started: float, baseline: bool) -> RunConfig:
+    """The configuration with minutes turned into steps and distillation epochs; unchanged where steps are given."""
+    config = inputs.config
+    if config.train.steps is not None:
+        return config
+    assert config.train.minutes is not None
+    reserved = ReservedTime(
+        started, inputs.split if baseline else None, len(inputs.folds), test_views=inputs.test_views
+    )
+    share = DISTIL_TIME_FRACTION * (60 * config.train.minutes - reserved.seconds())
+    config, distil_seconds = fit_distil_epochs(inputs, share)
+    return steps_from_minutes(config, state, batches, replace(reserved, distil_seconds=distil_seconds))
+
+
+def steps_from_minutes(
+    config: RunConfig, state: TrainState, batches: Batches, reserved: ReservedTime | None = None
+) -> RunConfig:
+    """The configuration with the number of steps that fits into its minutes."""
+    minutes, reserved = config.train.minutes, reserved or ReservedTime()
+    assert minutes is not None
+    cost = measure_cost(config, state, batches, reserved)
+    steps = broadcast_from_main(lambda: steps_within(60 * minutes - reserved.seconds() - cost.overhead, cost.per_step))
+    if config.net.freeze_backbone:
+        steps = min(steps, MAX_STEPS_ON_FEATURES)
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+
+
+def steps_within(seconds: float, per_step: float) -> int:
+    return max(1, int(seconds / per_step))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one step of everything that will be trained, and of all evaluations."""
+
+    per_step: float
+    overhead: float
+
+
+def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserved: ReservedTime) -> Cost:
+    """Time discarded steps of the method and of its baseline, and an evaluation."""
+    rng = torch.get_rng_state()
+    timer = StepTimer(config, state, batches)
+    per_step = seconds_per_call(timer.step)
+    if reserved.baseline is not None:
+        labels_only = baseline_config(config)
+        training = build_training_on(labels_only, batches.views, reserved.baseline, batches.device)
+        per_step += seconds_per_call(StepTimer(labels_only, *training).step)
+    tests = reserved.test_views
+    views, sample = tests or batches.views, 4 * config.batch.evaluation
+    rows = np.arange(min(len(views), sample))
+    start = time.perf_counter()
+    predict_with_ema(timer.learner, timer.ema.shadow, views, batches, rows)
+    per_image = (time.perf_counter() - start) / len(rows)
+    per_evaluation = sample if tests is None else len(tests)
+    pool = len(batches.subsets["unlabelled"].rows)
+    runs = 1 if reserved.baseline is None else 2
+    overhead = runs * per_image * (per_evaluation * (config.train.evaluations + 1) + pool)
+    torch.set_rng_state(rng)
+    return Cost((1 + reserved.refits) * per_step, overhead)
+
+
+def fit_distil_epochs(inputs: RunInputs, seconds: float) -> tuple[RunConfig, float]:
+    """The configuration with as many distillation epochs as fit into ``seconds``, and the seconds they will take."""
+    config, images = inputs.config, inputs.dataset.train.images
+    if not inputs.distils:
+        return config, 0.0
+    per_epoch = seconds_per_distil_epoch(inputs)
+    tests = 0.0 if inputs.dataset.test is None else len(inputs.dataset.test) * seconds_per_test_image(inputs)
+    fixed = tests + TEACHER_SECONDS_PER_IMAGE * len(images)
+    fitting = broadcast_from_main(lambda: (seconds - fixed) / per_epoch)
+    epochs = min(config.distil.epochs, round(max(MIN_DISTIL_EPOCHS, fitting), 2))
+    config = config.model_copy(update={"distil": config.distil.model_copy(update={"epochs": epochs})})
+    return config, fixed + epochs * per_epoch
+
+
+def seconds_per_distil_epoch(inputs: RunInputs) -> float:
+    """Time of one epoch over the pool, from discarded steps."""
+    config, cached, device = inputs.config, inputs.features, inputs.device
+    assert cached is not None and cached.maps is not None
+    maps = cached.maps
+    stages = trainable_stages(load_backbone(config.net.name, inputs.dataset.train.images.shape[3]).to(device))
+    rows = np.resize(np.arange(len(maps)), config.distil.batch + config.distil.batch // LABELLED_SHARE)
+
+    def step(_: int) -> None:
+        torch.autograd.backward(stages(select_maps(maps, rows, np.zeros_like(rows), device)).mean())
+
+    with bf16_matmul(stages):
+        return len(inputs.split.unlabelled) / config.distil.batch * seconds_per_call(step)
+
+
+def seconds_per_test_image(inputs: RunInputs) -> float:
+    """Time of one image through the whole student, as test images pass it once more."""
+    images = inputs.dataset.train.images
+    net = load_backbone(inputs.config.net.name, images.shape[3]).to(inputs.device)
+    views = ImageViews(images, inputs.config.augment, *normalisation(images.shape[3]), inputs.device)
+    rows = np.arange(min(BATCH, len(images)))
+    with torch.no_grad():
+        return seconds_per_call(lambda _: net(views("none", rows))) / len(rows)
+
+
+def tune_threads(config: RunConfig, state: TrainState, batches: Batches) -> RunConfig:
+    """Time discarded steps with all threads, half of them and so on, and keep the fastest number."""
+    timer, threads = StepTimer(config, state, batches), torch.get_num_threads()
+    seconds = {}
+    while threads:
+        torch.set_num_threads(threads)
+        seconds[threads] = seconds_per_call(timer.step)
+        threads //= 2
+    fastest = min(seconds, key=seconds.__getitem__)
+    torch.set_num_threads(fastest)
+    return config.model_copy(update={"machine": config.machine.model_copy(update={"threads": fastest})})
 
 
 class StepTimer:
-    """Training steps on a copy, to be timed and thrown away."""
+    """Training steps on a copy of the learner, to be timed and discarded."""
 
     def __init__(self, config: RunConfig, state: TrainState, batches: Batches) -> None:
         self.batches = batches
@@ -63,102 +250,10 @@ class StepTimer:
         self.ema = Ema(self.learner, config.optim.ema_decay)
 
     def step(self, number: int) -> None:
-        """One step, at the start of the budget, amid it or near its end by turns: methods have phases."""
+        """One step at the start, in the middle or near the end of the budget by turns: methods have phases."""
         self.optimizer.zero_grad(set_to_none=True)
-        place = step_at((0, 50, 95)[number % 3], 100, 1)
-        torch.autograd.backward(self.learner.losses(self.batches.at(number), place).total)
+        phase = step_at((0, 50, 95)[number % 3], 100, 1)
+        torch.autograd.backward(self.learner.losses(self.batches.at(number), phase).total)
         average_gradients(self.learner)
         self.optimizer.step()
         self.ema.update(self.learner)
-
-
-def tune_threads(config: RunConfig, state: TrainState, batches: Batches) -> RunConfig:
-    """Time a few discarded steps with all threads, half of them and so on, and keep the fastest number."""
-    rehearsal, threads = StepTimer(config, state, batches), torch.get_num_threads()
-    seconds = {}
-    while threads:
-        torch.set_num_threads(threads)
-        seconds[threads] = seconds_per_call(rehearsal.step)
-        threads //= 2
-    fastest = min(seconds, key=seconds.__getitem__)
-    torch.set_num_threads(fastest)
-    return config.model_copy(update={"machine": config.machine.model_copy(update={"threads": fastest})})
-
-
-def plan_budget(
-    config: RunConfig,
-    state: TrainState,
-    batches: Batches,
-    dataset: Dataset,
-    split: Split,
-    beside: ReservedTime,
-    aim: float | None,
-) -> RunConfig:
-    """The number of steps, where minutes are given; where ``aim`` minutes are, fewer passes of the last stages."""
-    if config.train.steps is None:
-        assert config.train.minutes is not None
-        share = DISTIL_TIME_FRACTION * (60 * config.train.minutes - beside.seconds())
-        config, afterwards = fit_epochs_to_time(config, dataset, split, batches.device, share, MIN_EPOCHS)
-        return steps_from_minutes(config, state, batches, dataset, beside=replace(beside, afterwards=afterwards))
-    if aim is not None and should_distil(config, len(dataset.train), split):
-        method = measure(config, state, batches, dataset, beside).seconds(config.train.steps)
-        config, _ = fit_epochs_to_time(
-            config, dataset, split, batches.device, 60 * aim - beside.seconds() - method, 1.0
-        )
-    return config
-
-
-def steps_from_minutes(
-    config: RunConfig,
-    state: TrainState,
-    batches: Batches,
-    dataset: Dataset | None = None,
-    *,
-    beside: ReservedTime | None = None,
-) -> RunConfig:
-    """Freeze the number of steps that fits into the minutes."""
-    minutes, beside = config.train.minutes, beside or ReservedTime()
-    assert minutes is not None
-    cost = measure(config, state, batches, dataset, beside)
-    steps = broadcast_from_main(lambda: steps_within(minutes - beside.seconds() / 60, cost.per_step, cost.overhead))
-    if config.net.freeze_backbone:
-        steps = min(steps, MAX_STEPS_ON_FEATURES)
-    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of one step of all that will be trained, and of evaluating it."""
-
-    per_step: float
-    overhead: float
-
-    def seconds(self, steps: int) -> float:
-        return self.overhead + steps * self.per_step
-
-
-def measure(
-    config: RunConfig, state: TrainState, batches: Batches, dataset: Dataset | None, beside: ReservedTime
-) -> Cost:
-    """Time discarded steps of the method and of what is trained beside it, and an evaluation."""
-    rng = torch.get_rng_state()
-    rehearsal = StepTimer(config, state, batches)
-    per_step = seconds_per_call(rehearsal.step)
-    if beside.reference is not None:
-        plain = baseline_config(config)
-        per_step += seconds_per_call(
-            StepTimer(plain, *build_training_on(plain, batches.views, beside.reference, batches.device)).step
-        )
-    trainings = 1 + beside.refits
-    tests = None if dataset is None else build_test_views(config, dataset, batches.views)
-    views, some = tests or batches.views, 4 * config.batch.evaluation
-    rows = np.arange(min(len(views), some))
-    start = time.perf_counter()
-    predict_with_ema(rehearsal.learner, rehearsal.ema.shadow, views, batches, rows)
-    per_image = (time.perf_counter() - start) / len(rows)
-    per_evaluation = some if tests is None else len(tests)
-    pool = len(batches.subsets["unlabelled"].rows)
-    runs = 1 if beside.reference is None else 2
-    overhead = runs * per_image * (per_evaluation * (config.train.evaluations + 1) + pool)
-    torch.set_rng_state(rng)
-    return Cost(trainings * per_step, overhead)

@@ -1,4 +1,4 @@
-"""The configuration of a run: all components' settings, their check, their fit to the data, their identity."""
+"""The configuration of a run: all components' settings, their validation, their adaptation to the data, their hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unissl.config import ConfigTree, Settings, check, fingerprint, merge, read_
 from unissl.data import DataConfig, Dataset
 from unissl.distil import DistilConfig
 from unissl.errors import UserError
-from unissl.methods.base import MethodConfig
+from unissl.methods.base import MethodConfig, Needs
 from unissl.methods.registry import get_method
 from unissl.nets import NetConfig
 from unissl.nets.pretrained import WEIGHTS
@@ -24,6 +24,7 @@ from unissl.training.trainer import TrainConfig
 from unissl.types import UNLABELLED
 
 DEFAULT_STEPS = 2**18
+NOT_HASHED = {"machine", "output"}
 OPEN_SET_SETTINGS = {
     "calibration_fraction",
     "ood_classes",
@@ -32,7 +33,7 @@ OPEN_SET_SETTINGS = {
     "ood_data_classes",
     "ood_count",
 }
-"""Settings of a split that go with any class mix, a given one included."""
+"""Settings of a split that apply to a given split as well as to a simulated one."""
 
 
 class MachineConfig(Settings):
@@ -42,9 +43,6 @@ class MachineConfig(Settings):
     """cpu, cuda, cuda:1, mps, ..."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads; by default what torch finds."""
-    shards: int = Field(default=0, ge=0)
-    """Parts that the network's batch is cut into, whatever the number of processes, which must divide it: results are
-    then the same to the last bit on any of them. By default one part per process, with last bits of its own."""
     tune_threads: bool = False
     """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""
     compile: Literal["off", "on", "auto"] = "off"
@@ -54,11 +52,20 @@ class MachineConfig(Settings):
     for it: on a GPU, or with fewer threads than cores."""
 
 
+class OutputConfig(Settings):
+    """What a run produces besides its own results. Not part of the configuration's hash."""
+
+    baseline: bool = False
+    """Also train a labels-only baseline, in the folder baseline/, so that the gain from unlabelled images is known."""
+    report: bool = False
+    """Write report.html when the run is finished."""
+
+
 class RunConfig(Settings):
     """Everything that decides a run."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Decides the split, the initial weights, the order of images and their views."""
+    """Random seed for split, initialisation, batch order and augmentation."""
     data: DataConfig = DataConfig()
     split: SplitConfig = SplitConfig()
     augment: AugmentConfig = AugmentConfig()
@@ -69,6 +76,7 @@ class RunConfig(Settings):
     train: TrainConfig = TrainConfig()
     distil: DistilConfig = DistilConfig()
     machine: MachineConfig = MachineConfig()
+    output: OutputConfig = OutputConfig()
 
     @model_validator(mode="after")
     def _last_stages_exist(self) -> Self:
@@ -95,51 +103,66 @@ def require_groups(tree: Mapping[str, Any]) -> None:
 
 
 def config_hash(config: RunConfig) -> str:
-    """Hash of all that decides the numbers of a run."""
-    return fingerprint({key: value for key, value in to_tree(config).items() if key != "machine"})
+    """Hash of everything that decides the numbers of a run."""
+    return fingerprint({key: value for key, value in effective_tree(config).items() if key not in NOT_HASHED})
+
+
+def effective_tree(config: RunConfig) -> ConfigTree:
+    """The settings that have an effect on this run: what config.toml records."""
+    tree = to_tree(config)
+    if not config.net.freeze_backbone:
+        for key in ("cached_views", "feature_dropout", "labelled_feature_dropout"):
+            tree["augment"].pop(key)
+    if not config.net.pretrained:
+        tree["optim"].pop("backbone_lr_scale")
+    if not config.distil.epochs:
+        tree.pop("distil")
+    return tree
 
 
 def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """Fill in what depends on the data: settings by number of classes, whether mirror images make sense, where views
-    are cut, the usual split of a benchmark, and that a user's folder, or any other table with images of unknown class,
-    is split as it is."""
+    """Fill in what depends on the data: settings by number of classes, flips, crops, the published split of a
+    benchmark; a folder of the user's, or any table with unlabelled images, gets a given split."""
     update: dict[str, Any] = {"method": config.method.for_data(dataset.train.num_classes)}
     truth_missing = bool((dataset.train.labels == UNLABELLED).any())
-    nothing_said = config.split.model_fields_set <= OPEN_SET_SETTINGS
-    split = dict(dataset.split) if nothing_said else {}
-    if "pool labels" in get_method(config.method.name).needs:
+    no_split_settings = config.split.model_fields_set <= OPEN_SET_SETTINGS
+    split = dict(dataset.split) if no_split_settings else {}
+    if Needs.POOL_LABELS in get_method(config.method.name).needs:
         if truth_missing:
             raise UserError(
                 f"{config.method.name} learns from the true labels of the pool, and {dataset.name} has images without; "
                 "use --method labels-only."
             )
         split["reveal_pool_labels"] = True
-    elif nothing_said and not split and (truth_missing or config.data.name == "folder"):
+    elif no_split_settings and not split and (truth_missing or config.data.name == "folder"):
         split["kind"] = "given"
     update["split"] = config.split.model_copy(update=split)
     views = {"flip": dataset.flip} | ({} if dataset.crop is None else {"crop": dataset.crop, "pad": 0})
-    unsaid = {key: value for key, value in views.items() if key not in config.augment.model_fields_set}
-    update["augment"] = config.augment.model_copy(update=unsaid)
+    not_given = {key: value for key, value in views.items() if key not in config.augment.model_fields_set}
+    update["augment"] = config.augment.model_copy(update=not_given)
+    train: dict[str, Any] = {} if dataset.test is None else {"cv_folds": 0}  # cross-validation is for lack of a test set
     if config.train.steps is None and config.train.minutes is None:
-        update["train"] = config.train.model_copy(update={"steps": DEFAULT_STEPS})
+        train["steps"] = DEFAULT_STEPS
+    update["train"] = config.train.model_copy(update=train)
     return config.model_copy(update=update)
 
 
 def baseline_config(config: RunConfig) -> RunConfig:
-    """Labels-only with everything else alike, for a run to be compared with."""
-    tree = {key: value for key, value in to_tree(config).items() if key != "method"}
+    """Labels-only with everything else alike."""
+    tree = {key: value for key, value in to_tree(config).items() if key not in ("method", "output")}
     return build_config(merge(tree, {"method": {"name": "labels-only"}}))
 
 
-def stored_config(folder: RunFolder, said: ConfigTree) -> RunConfig:
-    """The configuration a run folder was started with; what is said beside it must not change it."""
+def stored_config(folder: RunFolder, overrides: ConfigTree) -> RunConfig:
+    """The configuration that a run was started with; overrides must not change it, except ``machine``."""
     if not folder.holds_run:
         raise UserError(f"{folder.path} holds no run to resume; leave out --resume to start one there.")
-    require_groups(said)
+    require_groups(overrides)
+    overrides = {key: value for key, value in overrides.items() if key != "output"}
     stored = build_config(read_toml(folder.config))
-    method = said.get("method", {}).get("name", stored.method.name)
+    method = overrides.get("method", {}).get("name", stored.method.name)
     changed = [f"method.name: {stored.method.name} -> {method}"] if method != stored.method.name else []
-    again = stored if changed else build_config(merge(to_tree(stored), said))
+    again = stored if changed else build_config(merge(to_tree(stored), overrides))
     changed += differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
     if changed:
         raise UserError(
@@ -150,19 +173,19 @@ def stored_config(folder: RunFolder, said: ConfigTree) -> RunConfig:
 
 
 def differences(stored: Mapping[str, Any], given: Mapping[str, Any], where: str = "") -> list[str]:
-    """Where two trees differ, as ``key: old -> new``."""
-    found: list[str] = []
+    """Settings that differ between two configurations, as ``key: old -> new``."""
+    changes: list[str] = []
     for key in sorted({*stored, *given}):
         old, value = stored.get(key), given.get(key)
         if isinstance(value, Mapping):
-            found += differences(old if isinstance(old, Mapping) else {}, value, f"{where}{key}.")
+            changes += differences(old if isinstance(old, Mapping) else {}, value, f"{where}{key}.")
         elif old != value:
-            found.append(f"{where}{key}: {old} -> {value}")
-    return found
+            changes.append(f"{where}{key}: {old} -> {value}")
+    return changes
 
 
 def config_summary(config: RunConfig) -> dict[str, Any]:
-    """What the summary repeats of the configuration."""
+    """Settings that the summary repeats."""
     return {
         "method": config.method.name,
         "data": config.data.name,

@@ -1,93 +1,59 @@
-"""How good is a classifier without test images? Labels are left out by turns, and refits say what they are.
+"""Accuracy without test images: cross-validation over the labels.
 
-Every refit is a training of its own on the labels that are left, from other views of the same pool and of the same
-length. Images whose labels are left out are in neither its labelled set nor its pool. The estimate is pessimistic,
-since each refit has fewer labels than the classifier it speaks for, and it is about the mix of the given labels.
+Every refit trains from scratch on the labels that are left, with the same pool and the same number of steps. Images
+whose labels are left out are in neither its labelled set nor its pool. The estimate is pessimistic, since each refit
+has fewer labels than the shipped classifier, and it describes the class distribution of the given labels.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import binomtest
 from torch import Tensor
 
-from unissl.batches import Batches
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
+from unissl.evaluation.intervals import wilson_interval
 from unissl.evaluation.metrics import score
-from unissl.run.config import RunConfig, config_hash
+from unissl.run.config import config_hash
 from unissl.run.fit import fit
+from unissl.run.folds import Positions, without_labels
+from unissl.run.inputs import RunInputs
 from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
-from unissl.run_folder import RunFolder, read_json, write_json
+from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
-from unissl.types import Split
-
-Positions = npt.NDArray[np.int64]
-FILE = "cross_validation.json"
+from unissl.utils.atomic import read_json, write_json
 
 
-def make_folds(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Positions]:
-    """Positions of the labels that each refit leaves out: every label once, dealt out class by class.
+def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | None:
+    """Accuracy on left-out labels with a 95 % interval (Wilson); ``cross_validation.json`` has every prediction.
 
-    A class with a single label keeps it in all refits, since nothing could be learnt of it without. Folds that come out
-    empty are left out.
+    A finished refit is a file in ``folds/`` and is not repeated; an interrupted one is resumed.
     """
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, folds])))
-    hands: list[list[int]] = [[] for _ in range(folds)]
-    for number, label in enumerate(np.unique(labels)):
-        mine = generator.permutation(np.flatnonzero(labels == label))
-        if len(mine) > 1:
-            for turn, position in enumerate(mine):
-                hands[(number + turn) % folds].append(int(position))
-    return [np.sort(np.array(hand, dtype=np.int64)) for hand in hands if hand]
-
-
-def without_labels(split: Split, held: Positions) -> Split:
-    """The split with some of its labelled images gone."""
-    kept = np.setdiff1d(np.arange(len(split.labelled)), held)
-    return replace(split, labelled=split.labelled[kept], labels=split.labels[kept])
-
-
-def count_refits(config: RunConfig, split: Split) -> int:
-    """How many trainings an estimate takes; none where labels are too few to leave any out."""
-    if config.train.cv_folds < 2:
-        return 0
-    return len(make_folds(split.labels, config.train.cv_folds, config.seed))
-
-
-def cross_validate(
-    config: RunConfig, folder: RunFolder, split: Split, batches: Batches, quiet: bool
-) -> dict[str, Any] | None:
-    """Accuracy on labels that were left out, with a 95 % interval (Wilson); what was said of each is in ``FILE``.
-
-    A refit that is done is in the folder ``folds`` and not repeated; one that was cut off goes on.
-    """
-    if not count_refits(config, split):
+    folds, split = inputs.folds, inputs.split
+    if not folds:
         return None
     predicted = np.full(len(split.labelled), -1, dtype=np.int64)
-    for number, held in enumerate(make_folds(split.labels, config.train.cv_folds, config.seed)):
-        predicted[held] = _refit(config, folder, split, held, number, batches, quiet)
-    tried = np.flatnonzero(predicted >= 0)
-    truth, said = split.labels[tried], predicted[tried]
-    answers = {"rows": split.labelled[tried].tolist(), "truth": truth.tolist(), "predicted": said.tolist()}
-    broadcast_from_main(lambda: write_json(folder.path / FILE, answers))
-    scores = score(truth, said, split.num_classes)
-    interval = binomtest(int((truth == said).sum()), len(tried)).proportion_ci(method="wilson")
+    for number, held_out in enumerate(folds):
+        predicted[held_out] = _refit(folder, inputs, held_out, number)
+    tested = np.flatnonzero(predicted >= 0)
+    truth, classes = split.labels[tested], predicted[tested]
+    table = {"rows": split.labelled[tested].tolist(), "truth": truth.tolist(), "predicted": classes.tolist()}
+    broadcast_from_main(lambda: write_json(folder.cross_validation, table))
+    scores = score(truth, classes, split.num_classes)
+    interval = wilson_interval(int((truth == classes).sum()), len(tested))
     return {
-        "folds": config.train.cv_folds,
-        "labels": len(tried),
+        "folds": inputs.config.train.cv_folds,
+        "labels": len(tested),
         "accuracy": scores["accuracy"],
-        "low": float(interval.low),
-        "high": float(interval.high),
+        "low": interval.low,
+        "high": interval.high,
         "balanced_accuracy": scores["balanced_accuracy"],
-        "steps": config.train.steps,
+        "steps": inputs.config.train.steps,
     }
 
 
@@ -95,35 +61,37 @@ def is_class(value: object, num_classes: int) -> bool:
     return type(value) is int and 0 <= value < num_classes
 
 
-def _stored(done: Path, count: int, num_classes: int) -> list[int]:
-    """Classes that a finished refit has left."""
-    said = read_json(done)
-    if not isinstance(said, list) or len(said) != count or not all(is_class(c, num_classes) for c in said):
-        raise UserError(f"{done} is not what a refit leaves; delete it to repeat the refit.")
-    return said
+def _read_finished(path: Path, count: int, num_classes: int) -> list[int]:
+    """Predicted classes of a finished refit."""
+    classes = read_json(path)
+    if not isinstance(classes, list) or len(classes) != count or not all(is_class(c, num_classes) for c in classes):
+        raise UserError(f"{path} does not hold the predictions of a refit; delete it to repeat the refit.")
+    return classes
 
 
-def _refit(
-    config: RunConfig, folder: RunFolder, split: Split, held: Positions, number: int, batches: Batches, quiet: bool
-) -> Positions:
-    """The classes that a training without the labels at ``held`` gives to their images."""
-    done = folder.path / "folds" / f"{number}.json"
-    before = broadcast_from_main(lambda: _stored(done, len(held), split.num_classes) if done.exists() else None)
-    if before is not None:
-        return np.array(before, dtype=np.int64)
-    place = RunFolder(folder.path / "folds" / str(number))
-    broadcast_from_main(place.create)
+def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: int) -> Positions:
+    """Classes that a training without the labels at ``held_out`` predicts for their images."""
+    fold = broadcast_from_main(lambda: folder.inside("folds", str(number)))
+    done = folder.folds / f"{number}.json"
+    classes = inputs.split.num_classes
+    stored = broadcast_from_main(lambda: _read_finished(done, len(held_out), classes) if done.exists() else None)
+    if stored is not None:
+        return np.array(stored, dtype=np.int64)
+    broadcast_from_main(fold.create)
+    config = inputs.config
     config = config.model_copy(update={"train": config.train.model_copy(update={"evaluations": 1})})
-    state, own = build_training_on(config, batches.views, without_labels(split, held), batches.device)
-    restore_latest(place, state, config_hash(config), config.machine.threads)
-    title = f"{config.method.name}, cross-validation {number + 1}"
-    fit(config, state, own, place, _nothing, quiet=quiet, title=title)
-    said = predict_with_ema(state.learner, state.ema.shadow, own.views, own, split.labelled[held]).classes
-    broadcast_from_main(lambda: write_json(done, said.tolist()))
-    broadcast_from_main(lambda: shutil.rmtree(place.path))
-    return said
+    split = without_labels(inputs.split, held_out)
+    state, batches = build_training_on(config, inputs.train_views, split, inputs.device)
+    restore_latest(fold, state, config_hash(config), config.machine.threads)
+    title = f"{config.method.name}, cross-validation {number + 1} of {len(inputs.folds)}"
+    fit(config, state, batches, fold, _no_evaluation, title=title)
+    rows = inputs.split.labelled[held_out]
+    preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows).classes
+    broadcast_from_main(lambda: write_json(done, preds.tolist()))
+    broadcast_from_main(lambda: shutil.rmtree(fold.path))
+    return preds
 
 
-def _nothing(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Positions]:
-    """There is nothing to evaluate on the way."""
+def _no_evaluation(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Positions]:
+    """A refit evaluates nothing during training."""
     return {}, np.zeros(0, dtype=np.int64)

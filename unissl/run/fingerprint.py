@@ -13,23 +13,24 @@ import numpy as np
 
 from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.run_folder import RunFolder, read_json, write_json
+from unissl.run_folder import RunFolder
 from unissl.types import ImageTable
+from unissl.utils.atomic import read_json, write_json
 
 BLOCK = 1024
 """Images hashed at a time."""
 
 
 def save_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
-    write_json(folder.data, dataset_fingerprint(dataset))
+    write_json(folder.data_fingerprint, dataset_fingerprint(dataset))
 
 
 def verify_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
     """Refuse other images than the run was started on; where it was cut off before they were noted, note them."""
-    if not folder.data.exists():
+    if not folder.data_fingerprint.exists():
         save_fingerprint(folder, dataset)
         return
-    stored, found = read_json(folder.data), dataset_fingerprint(dataset)
+    stored, found = read_json(folder.data_fingerprint), dataset_fingerprint(dataset)
     if stored != found:
         parts = [name for name in found if not isinstance(stored, dict) or stored.get(name) != found[name]]
         raise data_changed_error(folder, " and ".join(parts or ["other"]))

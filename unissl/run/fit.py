@@ -1,8 +1,8 @@
-"""Train what was assembled to the end of its budget: whole runs, refits of a cross-validation and estimators alike."""
+"""Train to the end of the budget: runs, refits of a cross-validation and estimators alike."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -23,11 +23,14 @@ def fit(
     folder: RunFolder,
     eval_fn: EvalFn,
     *,
-    quiet: bool,
     title: str = "",
+    class_names: Sequence[str] = (),
 ) -> None:
-    """From where ``state`` stands; the record and checkpoints go to ``folder``."""
-    state.learner.fast = _compiled_network(config, state, batches, quiet)
+    """Train from the step of ``state`` to the last; metrics and checkpoints are written to ``folder``.
+
+    ``title`` is the name of the progress bar; warnings mention ``class_names``.
+    """
+    state.learner.compiled = _compiled_network(config, state, batches)
     Trainer(
         state=state,
         batches=batches,
@@ -37,33 +40,28 @@ def fit(
         config_hash=config_hash(config),
         evaluate=eval_fn,
         title=title or config.method.name,
-        quiet=quiet,
+        class_names=class_names,
         prefetch=_prefetches(config.machine, batches.device),
     ).run()
 
 
-def _compiled_network(config: RunConfig, state: TrainState, batches: Batches, quiet: bool) -> CompiledNet | None:
-    """How the settings want the network called in training; compiling it is tried on the images of a step."""
-    half, how = config.train.precision == "bfloat16", config.machine.compile
-    if how == "off" and not half:
+def _compiled_network(config: RunConfig, state: TrainState, batches: Batches) -> CompiledNet | None:
+    """The network as training calls it, None for the plain one; compiling is tried on the images of a step."""
+    bf16, mode = config.train.precision == "bfloat16", config.machine.compile
+    if mode == "off" and not bf16:
         return None
     state.learner.train()
     images = torch.cat([view for stream in batches.at(0).values() for view in stream.views.values()])
     steps = (config.train.steps or 0) - state.step
-
-    def say(message: str) -> None:
-        if not quiet:
-            print(message, file=sys.stderr)
-
-    return compile_net(state.learner.net, how, half, images, steps, say)
+    return compile_net(state.learner.net, mode, bf16, images, steps)
 
 
 def _prefetches(machine: MachineConfig, device: torch.device) -> bool:
-    """Whether batches are made ahead: as the settings say, or by default where a core is free for it."""
+    """Whether batches are prepared ahead: as configured, by default if a core is free for it."""
     return has_spare_core(device) if machine.prefetch is None else machine.prefetch
 
 
 def has_spare_core(device: torch.device) -> bool:
-    """Whether work in the background would not take its time from the step. Where all cores are busy, a second thread
-    costs a small step more than making the batch in the open."""
+    """Whether background work takes no time from the step. If all cores are busy, a second thread costs a small step
+    more than preparing the batch in the main thread."""
     return device.type != "cpu" or torch.get_num_threads() * current().local_size < cpu_count()

@@ -1,9 +1,12 @@
-"""From data set and settings to what a run works with: views of the images, or of their vectors, and the network."""
+"""What a run trains and evaluates on, built once: data, split, views of the images or of their features, folds."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from unissl.augment.feature_views import FeatureViews
@@ -14,6 +17,7 @@ from unissl.distributed.collectives import local_main_process_first
 from unissl.errors import UserError
 from unissl.features.extract import (
     CachedFeatures,
+    Features,
     FeatureScaler,
     FrozenBackbone,
     Images,
@@ -21,74 +25,147 @@ from unissl.features.extract import (
     load_backbone,
     normalisation,
 )
-from unissl.methods.base import Method
+from unissl.features.multi_crop import multi_crop_features
+from unissl.methods.base import Method, Needs
+from unissl.methods.registry import get_method
 from unissl.nets import Network, build
 from unissl.nets.external import check_input_size
 from unissl.nets.fine_tuning import fine_tune
 from unissl.nets.heads import MLPHead
 from unissl.run.config import RunConfig
+from unissl.run.folds import make_folds
+from unissl.splits import make_split
+from unissl.types import Split
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """Everything that a run and its baseline read. Nothing in it changes while the run trains."""
+
+    config: RunConfig
+    dataset: Dataset
+    split: Split
+    device: torch.device
+    train_views: Views
+    test_views: Views | None
+    features: CachedFeatures | None
+    """Features of the training images, where a frozen backbone computes them."""
+    crops: tuple[Features, ...] = ()
+    """Features of further crops of each training image, for the teacher of the distillation."""
+
+    @property
+    def folds(self) -> list[Rows]:
+        """Positions of the labels that each refit of the cross-validation leaves out; none with test images."""
+        if self.dataset.test is not None:
+            return []
+        return make_folds(self.split.labels, self.config.train.cv_folds, self.config.seed)
+
+    @property
+    def distils(self) -> bool:
+        return should_distil(self.config, len(self.dataset.train), self.split)
+
+    def with_config(self, config: RunConfig) -> RunInputs:
+        """The same data and views for another method or another budget."""
+        return replace(self, config=config, split=build_split(config, self.dataset))
+
+
+def prepare_inputs(config: RunConfig, dataset: Dataset, device: torch.device) -> RunInputs:
+    """Build the views of all images; extract features where the backbone is frozen."""
+    split = build_split(config, dataset)
+    features = None
+    if config.net.freeze_backbone:
+        check_supports_features(config, get_method(config.method.name))
+        features = extract_train_features(config, dataset.train.images, device)
+    views = build_train_views(config, dataset, device, features)
+    # Extracted before training starts: the files may be gone, and the minutes used up, when distillation needs them.
+    crops = extract_crops(config, dataset, device) if should_distil(config, len(dataset.train), split) else ()
+    return RunInputs(config, dataset, split, device, views, build_test_views(config, dataset, views), features, crops)
+
+
+def build_split(config: RunConfig, dataset: Dataset) -> Split:
+    """The split that a configuration makes of its data."""
+    names = dataset.train.class_names
+    hold_out = Needs.HELDOUT_LABELS in get_method(config.method.name).needs
+    return make_split(dataset.train.labels, len(names), config.split, config.seed, names, hold_out=hold_out)
+
+
+def should_distil(config: RunConfig, images: int, split: Split) -> bool:
+    """Whether distillation follows: it is configured, there are feature maps and a pool, and the method predicts with
+    the network's own classifier, which the student replaces."""
+    method = get_method(config.method.name)
+    able = method.learns_from_pool(config.method) and method.uses_network_head()
+    return config.distil.keeps_maps(images) and able and len(split.unlabelled) > 0
 
 
 def check_supports_features(config: RunConfig, method: type[Method]) -> None:
-    """A method that reads inner maps or asks about images of its own cannot learn from vectors."""
-    if config.net.freeze_backbone and not method.takes_vectors():
+    """A method that reads inner maps or predicts images of its own cannot train on features."""
+    if not method.supports_features():
         lacking = "inner maps of the network" if method.taps else "images"
         raise UserError(
-            f"{config.method.name} needs {lacking}, and a frozen backbone leaves it only vectors; "
-            "leave out net.freeze_backbone, or use another method, for example --method sage."
+            f"{config.method.name} needs {lacking}, and a frozen backbone provides only features; "
+            "set net.freeze_backbone=false, or use another method, for example --method sage."
         )
 
 
-def cached_features(config: RunConfig, images: Images, copies: int, device: torch.device) -> CachedFeatures:
-    """What the frozen backbone makes of the training images."""
-    maps = config.distil.keeps_maps(len(images))
+def extract_train_features(config: RunConfig, images: Images, device: torch.device) -> CachedFeatures:
+    maps, views = config.distil.keeps_maps(len(images)), config.augment.cached_views
     return local_main_process_first(
-        lambda: extract_features(images, config.net.name, config.augment, copies, device, maps=maps)
+        lambda: extract_features(images, config.net.name, config.augment, views, device, maps=maps)
     )
 
 
-def build_train_views(config: RunConfig, dataset: Dataset, device: torch.device) -> Views:
+def extract_crops(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[Features, ...]:
+    """Features of the crops that only the teacher of the distillation sees."""
+    if not config.distil.multi_crop:
+        return ()
+    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device))
+
+
+def build_train_views(
+    config: RunConfig, dataset: Dataset, device: torch.device, features: CachedFeatures | None = None
+) -> Views:
     images = dataset.train.images
+    if features is not None:
+        scaler = FeatureScaler.of(features.vectors).to(device)
+        return FeatureViews(features.vectors, config.augment, device, scaler)
     if config.net.pretrained:
         return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
-    if not config.net.freeze_backbone:
-        return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
-    vectors = cached_features(config, images, config.augment.cached_views, device).vectors
-    return FeatureViews(vectors, config.augment, device, FeatureScaler.of(vectors).to(device))
+    return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
 
 
 def build_test_views(config: RunConfig, dataset: Dataset, train: Views) -> Views | None:
-    """Views of the test images, made as those of ``train`` are."""
+    """Views of the test images, scaled as those of ``train`` are."""
     if dataset.test is None:
         return None
     images = dataset.test.images
     if isinstance(train, FeatureViews):
-        vectors = local_main_process_first(
+        features = local_main_process_first(
             lambda: extract_features(images, config.net.name, config.augment, 0, train.device).vectors
         )
-        return FeatureViews(vectors, config.augment, train.device, train.scale)
+        return FeatureViews(features, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)
     return ImageViews(images, config.augment, train.mean, train.std, train.device)
 
 
 def build_network(config: RunConfig, views: Views, num_classes: int) -> Network:
-    """The network that is trained, drawn from torch's generator."""
+    """The network that is trained, initialised from torch's generator."""
+    net = config.net
     if isinstance(views, FeatureViews):
-        return MLPHead(views.shape[0], num_classes, config.net.bn_momentum)
-    settings = config.net
-    momentum = settings.bn_momentum
-    net = build(settings.name, num_classes, views.shape[0], bn_momentum=momentum, pretrained=settings.pretrained)
-    if settings.pretrained:
-        check_input_size(net, settings.name, *views.shape)
-        fine_tune(net, settings.unfreeze_last, settings.name)
-    return net
+        return MLPHead(views.shape[0], num_classes, net.bn_momentum)
+    network = build(net.name, num_classes, views.shape[0], bn_momentum=net.bn_momentum, pretrained=net.pretrained)
+    if net.pretrained:
+        check_input_size(network, net.name, *views.shape)
+        fine_tune(network, net.unfreeze_last, net.name)
+    return network
 
 
-def build_backbone(config: RunConfig, dataset: Dataset, train: Views) -> FrozenBackbone | None:
-    """What stands before the trained network in the model that is shipped, where that was given vectors."""
-    if not isinstance(train, FeatureViews):
+def build_backbone(inputs: RunInputs) -> FrozenBackbone | None:
+    """The frozen backbone with its scaler: the first part of a model that was trained on features."""
+    views = inputs.train_views
+    if not isinstance(views, FeatureViews):
         return None
-    assert isinstance(train.scale, FeatureScaler)
-    return FrozenBackbone(
-        load_backbone(config.net.name, dataset.train.images.shape[3]), copy.deepcopy(train.scale).cpu()
-    )
+    assert isinstance(views.scale, FeatureScaler)
+    channels = inputs.dataset.train.images.shape[3]
+    return FrozenBackbone(load_backbone(inputs.config.net.name, channels), copy.deepcopy(views.scale).cpu())

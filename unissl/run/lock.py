@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
+from unissl.utils.atomic import require_regular_file
 
 NAME = ".lock"
 
@@ -43,6 +44,8 @@ class RunLock:
     def take(self) -> None:
         self.made = not self.folder.path.exists()
         self.folder.create()
+        self.folder.check_links()
+        require_regular_file(self.place)  # older versions of filelock empty the file that a link leads to
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about the marker file, see above

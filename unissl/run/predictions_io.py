@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions
-from unissl.run_folder import RunFolder, write_atomically
+from unissl.run_folder import RunFolder
 from unissl.types import OOD, ImageTable
+from unissl.utils.atomic import write_atomically
 from unissl.utils.parquet_file import intact, open_parquet, read_columns
 
 TEST_PREDICTIONS = "test_predictions.parquet"

@@ -1,9 +1,9 @@
-"""What a finished run leaves behind: model, predictions for the pool and the test images, summary, pictures."""
+"""Results of a finished run: model, predictions for the pool and the test images, charts, summary."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,60 +16,74 @@ from unissl.data.images.duplicates import MAX_COMPARED, Copy, find_duplicates
 from unissl.data.images.issues import merge_issues
 from unissl.distil import Student
 from unissl.evaluation.calibration import Calibration, calibrate
+from unissl.evaluation.calibrators import IDENTITY, Calibrator
 from unissl.evaluation.diagnostics import pseudo_label_quality
 from unissl.evaluation.metrics import accuracy_summary, evaluate_predictions
 from unissl.evaluation.predictions import Predictions
 from unissl.features.extract import FrozenBackbone, WithBackbone, normalisation
+from unissl.inference.manifest import Manifest
 from unissl.inference.model import save_model
 from unissl.inference.review import ReviewThresholds
 from unissl.nets.external import arch_config_of
 from unissl.nets.fine_tuning import starts_pretrained
 from unissl.plots.files import draw_files
+from unissl.run.config import config_hash, config_summary
+from unissl.run.inputs import RunInputs, build_backbone
 from unissl.run.predictions_io import write_pool_predictions, write_test_predictions
 from unissl.run.versions import versions
-from unissl.run_folder import RunFolder, explain_disk_errors, write_json
+from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.types import Split
+from unissl.utils.atomic import explain_disk_errors, write_json
 
 OWN_DATA = ("folder", "parquet")
-"""Where images are the user's own, and copies among them news."""
+"""Sources of the user's own images, which are checked for issues and duplicates."""
 MAX_FILES_PER_ISSUE = 1000
-"""Files that the summary names for one remark; of a million photos half may be stored on their side."""
+"""Files that the summary names for one issue; of a million photos half may be rotated by EXIF."""
 
 
-def write_results(
-    folder: RunFolder,
-    learner: Learner,
-    shadow: Mapping[str, Tensor],
-    dataset: Dataset,
-    split: Split,
-    facts: Mapping[str, Any],
-    pool: Predictions | None,
-    test: Predictions | None,
-    seconds: float,
-    front: FrozenBackbone | None = None,
-    student: Student | None = None,
-) -> dict[str, Any]:
-    """Write everything; the summary comes last, since its presence says that the run is finished."""
+@dataclass(frozen=True)
+class RunResult:
+    """What the stages of a run have computed."""
+
+    learner: Learner
+    shadow: Mapping[str, Tensor]
+    """Averaged parameters of the learner."""
+    student: Student | None
+    pool: Predictions | None
+    test: Predictions | None
+    cross_validation: dict[str, Any] | None
+    seconds: float
+
+
+def write_results(folder: RunFolder, inputs: RunInputs, result: RunResult, *, is_baseline: bool = False) -> dict[str, Any]:
+    """Write model, predictions, charts and summary; the summary comes last, since its presence means "finished".
+
+    A baseline gets neither charts nor checks of its images, which are those of the run.
+    """
+    dataset, test, student = inputs.dataset, result.test, result.student
     calibration = calibration_on(dataset, test)
-    temperature = 1.0 if calibration is None else calibration.temperature
-    detector = any(said is not None and said.detected is not None for said in (pool, test))
-    pool = None if pool is None else pool.at_temperature(temperature)
-    doubt = ReviewThresholds.of(pool, detector=detector)
-    shipped = trained_module(learner, shadow, front) if student is None else student_module(student)
-    parameters = write_model(folder, learner, shipped, dataset, facts, temperature, doubt)
+    calibrator = IDENTITY if calibration is None else calibration.calibrator
+    detector = any(preds is not None and preds.ood_scores is not None for preds in (result.pool, test))
+    pool = None if result.pool is None else result.pool.calibrated(calibrator)
+    thresholds = ReviewThresholds.from_pool(pool, has_detector=detector)
+    artifact = student_artifact(student) if student is not None else network_artifact(inputs, result)
+    parameters = write_model(folder, inputs, result.learner, artifact, calibrator, thresholds)
     if pool is not None:
-        write_pool_predictions(folder, dataset.train, split.unlabelled, pool)
+        write_pool_predictions(folder, dataset.train, inputs.split.unlabelled, pool, thresholds)
     if test is not None and dataset.test is not None:
-        write_test_predictions(folder, dataset.test, test.at_temperature(temperature))
-    summary = summarise(folder, dataset, split, facts, pool, test)
+        write_test_predictions(folder, dataset.test, test.calibrated(calibrator), thresholds)
+    summary = summarise(folder, inputs, result, pool)
+    if inputs.config.data.name in OWN_DATA and not is_baseline:
+        summary |= image_checks(dataset, inputs.split)
     if calibration is not None:
-        summary["calibration"] = asdict(calibration)
+        summary["calibration"] = calibration.to_summary()
     if student is not None:
         summary["distilled"] = True
-    summary |= {"parameters": parameters, "seconds": round(seconds, 1), "versions": versions()}
-    with explain_disk_errors(folder.plots):
-        draw_files(folder.plots, summary, folder.read_metrics())
+    summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
+    if not is_baseline:
+        with explain_disk_errors(folder.plots):
+            draw_files(folder.plots, summary, folder.read_metrics())
     write_json(folder.summary, summary)
     return summary
 
@@ -84,56 +98,56 @@ def calibration_on(dataset: Dataset, test: Predictions | None) -> Calibration | 
 
 @dataclass(frozen=True)
 class InferenceArtifact:
-    """What the model file holds: a module, its weights, and the backbone in it that was frozen, if there was one."""
+    """What the model file holds: a module, its weights, and the frozen backbone in it, if there is one."""
 
     module: nn.Module
     weights: Mapping[str, Tensor]
-    front: FrozenBackbone | None = None
+    backbone: FrozenBackbone | None = None
     distilled: bool = False
-    """The last stages of the backbone were trained further, under a linear classifier."""
+    """The backbone's last stages were fine-tuned by distillation, under a linear classifier."""
 
 
-def trained_module(learner: Learner, shadow: Mapping[str, Tensor], front: FrozenBackbone | None) -> InferenceArtifact:
-    """Averaged parameters and live buffers of the inference module, behind the frozen network if there was one."""
+def network_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
+    """Averaged parameters and live buffers of the inference module, on top of the frozen backbone if there is one."""
+    learner, backbone = result.learner, build_backbone(inputs)
     module = learner.method.inference_module(learner.net)
-    averaged = {id(parameter): shadow[name] for name, parameter in learner.named_parameters()}
-    if front is not None:
-        module = WithBackbone(front, module)
-        averaged |= {id(parameter): parameter.data for parameter in front.parameters()}  # never moved
+    averaged = {id(parameter): result.shadow[name] for name, parameter in learner.named_parameters()}
+    if backbone is not None:
+        module = WithBackbone(backbone, module)
+        averaged |= {id(parameter): parameter.data for parameter in backbone.parameters()}  # frozen
     weights = dict(module.state_dict())
     weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
-    return InferenceArtifact(module, weights, front)
+    return InferenceArtifact(module, weights, backbone)
 
 
-def student_module(student: Student) -> InferenceArtifact:
+def student_artifact(student: Student) -> InferenceArtifact:
     module = WithBackbone(student.front, student.head)
     return InferenceArtifact(module, module.state_dict(), student.front, distilled=True)
 
 
 def write_model(
     folder: RunFolder,
+    inputs: RunInputs,
     learner: Learner,
-    shipped: InferenceArtifact,
-    dataset: Dataset,
-    facts: Mapping[str, Any],
-    temperature: float,
-    doubt: ReviewThresholds,
+    artifact: InferenceArtifact,
+    calibrator: Calibrator,
+    thresholds: ReviewThresholds,
 ) -> int:
-    """Weights and manifest; returns the number of parameters."""
-    module, front = shipped.module, shipped.front
+    """Write weights and manifest; the number of parameters."""
+    module, backbone, dataset = artifact.module, artifact.backbone, inputs.dataset
     mean, std = dataset.mean, dataset.std
-    if front is not None or starts_pretrained(learner.net):
+    if backbone is not None or starts_pretrained(learner.net):
         mean, std = normalisation(dataset.train.images.shape[3])
     parameters = sum(parameter.numel() for parameter in module.parameters())
     height, width, channels = dataset.train.images.shape[1:]
-    recipe = arch_config_of(learner.net if front is None else front.net)
-    manifest = {
+    arch_config = arch_config_of(learner.net if backbone is None else backbone.net)
+    manifest: dict[str, Any] = {
         "unissl": __version__,
-        "net": facts["net"],
+        "net": inputs.config.net.name,
         "method": to_tree(learner.method.cfg),
         "labelled_counts": list(learner.method.info.labelled_counts),
         "pool_images": learner.method.info.num_unlabelled,
-        "config": facts["config"],
+        "config": config_hash(inputs.config),
         "class_names": list(dataset.train.class_names),
         "height": height,
         "width": width,
@@ -141,30 +155,26 @@ def write_model(
         "mean": list(mean),
         "std": list(std),
         "parameters": parameters,
-        "temperature": temperature,
-        "review_thresholds": asdict(doubt),
+        "calibration": calibrator,
+        "review_thresholds": thresholds,
     }
-    manifest |= {} if front is None else {"frozen": True}
-    manifest |= {"distilled": True} if shipped.distilled else {}
-    if "crop" in facts:
-        manifest["crop"] = facts["crop"]
-    if recipe is not None:
-        manifest["backbone_config"] = recipe
-    save_model(folder, shipped.weights, manifest)
+    manifest |= {} if backbone is None else {"frozen": True}
+    manifest |= {"distilled": True} if artifact.distilled else {}
+    if inputs.config.augment.crop is not None:
+        manifest["crop"] = inputs.config.augment.crop
+    if arch_config is not None:
+        manifest["backbone_config"] = arch_config
+    save_model(folder, artifact.weights, Manifest(**manifest))
     return parameters
 
 
-def summarise(
-    folder: RunFolder,
-    dataset: Dataset,
-    split: Split,
-    facts: Mapping[str, Any],
-    pool: Predictions | None,
-    test: Predictions | None,
-) -> dict[str, Any]:
+def summarise(folder: RunFolder, inputs: RunInputs, result: RunResult, pool: Predictions | None) -> dict[str, Any]:
     """Accuracy three ways with ``last`` as the headline, recalls, confusion matrix, and the state of the pool."""
+    dataset, split, test = inputs.dataset, inputs.split, result.test
     metrics = folder.read_metrics()
-    summary: dict[str, Any] = dict(facts)
+    summary: dict[str, Any] = config_summary(inputs.config)
+    if result.cross_validation is not None:
+        summary["cross_validation"] = result.cross_validation
     summary["class_names"] = list(dataset.train.class_names)
     summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
@@ -187,21 +197,24 @@ def summarise(
         }
     skipped = [*dataset.train.skipped, *(() if dataset.test is None else dataset.test.skipped)]
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
-    if facts["data"] in OWN_DATA:
-        summary["image_issues"] = image_issues(dataset)
-        summary["duplicates"] = duplicates(dataset, split)
-        if len(dataset.train) + summary["test_images"] > MAX_COMPARED:
-            summary["near_duplicates_among"] = MAX_COMPARED
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary
 
 
+def image_checks(dataset: Dataset, split: Split) -> dict[str, Any]:
+    """Image issues and duplicates, for images of the user's own."""
+    checks: dict[str, Any] = {"image_issues": image_issues(dataset), "duplicates": duplicates(dataset, split)}
+    if len(dataset.train) + (0 if dataset.test is None else len(dataset.test)) > MAX_COMPARED:
+        checks["near_duplicates_among"] = MAX_COMPARED
+    return checks
+
+
 def image_issues(dataset: Dataset) -> list[dict[str, Any]]:
     """What is odd about images that were used, the gravest first, each with its number and the first of its files."""
-    said = merge_issues([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    issues = merge_issues([table.remarks for table in (dataset.train, dataset.test) if table is not None])
     return [
-        {"remark": text, "count": len(files), "files": list(files[:MAX_FILES_PER_ISSUE])}
-        for text, files in said.items()
+        {"issue": text, "count": len(files), "files": list(files[:MAX_FILES_PER_ISSUE])}
+        for text, files in issues.items()
     ]
 
 

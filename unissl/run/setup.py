@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 
 from unissl.batches import Batches, Views, subsets
-from unissl.data import Dataset
 from unissl.distributed.batch_norm import with_global_batch_norm
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.group import current
-from unissl.distributed.rows import all_gather_rows, shard_slices
-from unissl.distributed.shards import refuse_if_inseparable
+from unissl.distributed.rows import all_gather_rows, local_slice
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions, predict_rows
 from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import channels_last
 from unissl.run.config import MachineConfig, RunConfig
-from unissl.run.inputs import build_network, build_train_views, check_supports_features
+from unissl.run.inputs import RunInputs, build_network
 from unissl.run_folder import RunFolder
 from unissl.training import checkpoint
 from unissl.training.checkpoint import TrainState
@@ -40,8 +38,6 @@ def setup_device(machine: MachineConfig) -> torch.device:
     world = current()
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
-    elif machine.shards:  # threads decide the last bits, so their number must not depend on that of processes
-        torch.set_num_threads(max(1, cpu_count() // machine.shards))
     elif world.size > 1:  # torchrun leaves one thread to each process, however many cores there are
         torch.set_num_threads(max(1, cpu_count() // world.local_size))
     try:
@@ -52,25 +48,20 @@ def setup_device(machine: MachineConfig) -> torch.device:
         torch.zeros(1, device=device).item()  # the device "meta" exists but holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"There is no device {machine.device!r} here; use --device cpu.") from None
-    if machine.compile != "off" and max(world.size, machine.shards) > 1:
-        raise UserError("Compiling the network is for a single process without shards; leave out machine.compile.")
-    if machine.tune_threads and machine.shards:  # the fastest number may be another on another number of processes
-        raise UserError("Shards fix the last bits, which threads decide; leave out machine.tune_threads.")
+    if machine.compile != "off" and world.size > 1:
+        raise UserError("Compiling the network is for a single process; leave out machine.compile.")
     return device
 
 
-def build_training(
-    config: RunConfig, dataset: Dataset, split: Split, device: torch.device
-) -> tuple[TrainState, Batches]:
+def build_training(inputs: RunInputs) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
-    check_supports_features(config, get_method(config.method.name))
-    return build_training_on(config, build_train_views(config, dataset, device), split, device)
+    return build_training_on(inputs.config, inputs.train_views, inputs.split, inputs.device)
 
 
 def build_training_on(
     config: RunConfig, views: Views, split: Split, device: torch.device
 ) -> tuple[TrainState, Batches]:
-    """The same on views that are there already, of images or of vectors."""
+    """The same for any views, of images or of features."""
     method_class = get_method(config.method.name)
     streams = method_class.streams(config.method)
     if not len(split.unlabelled) and method_class.learns_from_pool(config.method):
@@ -92,35 +83,30 @@ def build_training_on(
     sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
-    if current().fixed_shards > 1:
-        refuse_if_inseparable(net, views.shape)
     state = TrainState(learner, Ema(learner, config.optim.ema_decay), build_optimizer(learner, config.optim))
     return state, Batches(views, subsets(split), streams, config.batch, config.seed, device)
 
 
 def restore_latest(folder: RunFolder, state: TrainState, config_hash: str, threads: int | None = None) -> None:
     """Continue from the newest intact checkpoint; a run that has none yet, or none left, starts over."""
-    broadcast_from_main(folder.remove_drafts)
+    broadcast_from_main(folder.remove_partial_files)
     header = checkpoint.restore_newest(folder.checkpoints, state, config_hash)
     if header is None:
         broadcast_from_main(lambda: folder.cut_metrics(0))
         return
     broadcast_from_main(lambda: folder.cut_metrics(header["metrics_size"]))
-    shards = header.get("shards", header.get("processes", 1))  # before there were shards, their number was that
-    if threads is None and shards == current().shards:  # threads decide the last bits
+    if threads is None and header["processes"] == current().size:  # threads decide the last bits
         torch.set_num_threads(header["threads"])
 
 
 def predict_with_ema(
     learner: Learner, shadow: Mapping[str, Tensor], views: Views, batches: Batches, rows: Rows | None = None
 ) -> Predictions:
-    """What the averaged parameters say about rows of a table; each process asks about its share, shard by shard."""
-    chosen = np.arange(len(views)) if rows is None else rows
+    """Predictions of the averaged parameters for rows of a table; each process predicts its share."""
+    rows = np.arange(len(views)) if rows is None else rows
+    local_rows = rows[local_slice(len(rows))]
     size = batches.config.evaluation
-    own = [
-        predict_rows(lambda x: learner.predict(x, shadow), views, rows=chosen[shard], batch_size=size)
-        for shard in shard_slices(len(chosen))
-    ]
-    parts = [[said.probs for said in own], [said.detected for said in own if said.detected is not None]]
-    joined = [torch.from_numpy(np.concatenate(part)) for part in parts if part]
-    return Predictions(*(part.numpy() for part in all_gather_rows(joined, [len(chosen)] * len(joined))))
+    preds = predict_rows(lambda x: learner.predict(x, shadow), views, rows=local_rows, batch_size=size)
+    parts = [preds.probs] if preds.ood_scores is None else [preds.probs, preds.ood_scores]
+    gathered = all_gather_rows([torch.from_numpy(part) for part in parts], [len(rows)] * len(parts))
+    return Predictions(*(part.numpy() for part in gathered))

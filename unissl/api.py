@@ -1,0 +1,226 @@
+"""The front door: train, load, resume, evaluate, export. The command line is a thin layer over these functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unissl.autoconfig.recipes import with_recipe
+from unissl.autoconfig.suggest import suggest_config
+from unissl.config import ConfigTree, merge
+from unissl.data import DataConfig, names, scan_folder
+from unissl.distributed.collectives import broadcast_from_main
+from unissl.distributed.group import current
+from unissl.errors import UserError
+from unissl.evaluation.metrics import Evaluation
+from unissl.inference.evaluate import evaluate_model
+from unissl.inference.exporters import export_model
+from unissl.inference.model import Model, load_model
+from unissl.methods.registry import all_methods
+from unissl.nets import list_backbones as _list_backbones
+from unissl.report.html import write_report
+from unissl.run import pipeline
+from unissl.run.config import build_config, require_groups, stored_config
+from unissl.run.given_images import store_images
+from unissl.run.pipeline import Run
+from unissl.run.results import OWN_DATA
+from unissl.run_folder import RunFolder
+from unissl.utils.progress import log
+
+if TYPE_CHECKING:
+    from unissl.nets.backbones.base import Backbone
+
+__all__ = ["Run", "evaluate", "export", "list_backbones", "list_methods", "load", "resume", "train"]
+
+Paths = str | Path
+
+
+def train(
+    images: Any = None,
+    labels: Paths | Sequence[Any] | None = None,
+    *,
+    test: Paths | None = None,
+    holdout: int | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    method: str | None = None,
+    seed: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    recipe: str | None = None,
+    out: Paths | None = None,
+    baseline: bool = True,
+    report: bool | None = None,
+    resume: bool | Literal["auto"] = False,
+) -> Run:
+    """Train a classifier from a few labelled and many unlabelled images; all results are in a run folder.
+
+    Args:
+        images: A folder of images, a Parquet file, or the name of a data set (see ``unissl datasets``); or the images
+            themselves: a list of paths, a pandas DataFrame with the columns file and label, or a uint8 array
+            (n, H, W, C) or (n, H, W).
+        labels: For a folder, a CSV file with the columns file and label; without it, subfolders are the classes. For
+            a list or an array, one label per image, None for unlabelled.
+        test: Test images: a folder with one subfolder per class, or a Parquet file.
+        holdout: Number of labelled images to set aside for testing.
+        minutes: Total time budget, including baseline and report. By default the data decides the length.
+        steps: Training steps, in place of ``minutes``.
+        method: By default "sage"; :func:`list_methods` has all.
+        seed: Random seed for split, initialisation, batch order and augmentation; by default 0.
+        config: Further settings as a nested dictionary, for example ``{"data": {"image_size": 192}}``.
+        recipe: Starting point of the configuration; by default the one that suits the data.
+        out: Run folder; by default runs/DATA-METHOD-SEED.
+        baseline: Also train a labels-only baseline, so that the gain from unlabelled images is known.
+        report: Write report.html; by default for images of your own.
+        resume: True continues the run in ``out``; "auto" starts it where there is none yet.
+
+    Returns:
+        The finished run: ``run.accuracy``, ``run.interval``, ``run.report``, ``run.predictions``, ``run.baseline``.
+
+    Example:
+        >>> import unissl
+        >>> run = unissl.train("photos/", labels="labels.csv", out="runs/first")  # doctest: +SKIP
+        >>> run.accuracy, run.interval  # doctest: +SKIP
+        (0.883, Interval(value=0.883, low=0.85, high=0.91))
+    """
+    if steps is not None and minutes is not None:
+        raise UserError("Give either steps or minutes, not both.")
+    require_groups(config or {})
+    given: ConfigTree = {
+        "data": {"test": test, "test_holdout": holdout},
+        "train": {"steps": steps, "minutes": minutes},
+        "method": {"name": method},
+        "seed": seed,
+    }
+    if images is not None:
+        given["data"] |= _data_of(images, labels, out)
+    elif labels is not None:
+        given["data"]["labels"] = labels
+    overrides = merge(config or {}, without_none(given))
+    if resume:
+        if out is None:
+            raise UserError("To resume a run, name its folder: --out on the command line, out= in Python.")
+        if resume is True and recipe is not None:
+            raise UserError("A resumed run takes its configuration from its folder; leave out the recipe.")
+        if resume is True or broadcast_from_main(lambda: RunFolder(out).holds_run):
+            return _resume(out, overrides if recipe is None else with_recipe(overrides, recipe))
+    return _start(overrides, recipe, out, baseline, report)
+
+
+def resume(out: Paths) -> Run:
+    """Continue the run in the folder ``out``, bit for bit; a finished run is read from the folder.
+
+    Example:
+        >>> unissl.resume("runs/first")  # doctest: +SKIP
+    """
+    return _resume(out, {})
+
+
+def load(run: Paths) -> Model:
+    """The trained classifier of a run folder.
+
+    Example:
+        >>> model = unissl.load("runs/first")  # doctest: +SKIP
+        >>> model.predict(["a.jpg", "b.jpg"]).to_pandas()  # doctest: +SKIP
+    """
+    return load_model(run)
+
+
+def evaluate(model: Model | Paths, images: Any, labels: Sequence[Any] | None = None) -> Evaluation:
+    """Accuracy, balanced accuracy, recalls and confusion matrix on labelled images that the model was not trained on.
+
+    Args:
+        model: A model, or the run folder of one.
+        images: A folder with one subfolder per class; or images as for ``Model.predict``, with ``labels``.
+        labels: One class name per image.
+
+    Example:
+        >>> unissl.evaluate(unissl.load("runs/first"), "test/").accuracy  # doctest: +SKIP
+    """
+    return evaluate_model(model if isinstance(model, Model) else load_model(model), images, labels)
+
+
+def export(run: Paths, out: Paths | None = None, format: str = "onnx") -> Path:
+    """Write the classifier of a run in another format; by default ONNX, as model.onnx in the run folder.
+
+    Example:
+        >>> unissl.export("runs/first", "model.onnx")  # doctest: +SKIP
+    """
+    return export_model(run, out, format)
+
+
+def list_methods() -> list[str]:
+    """Names of all methods.
+
+    Example:
+        >>> "sage" in list_methods()
+        True
+    """
+    return sorted(all_methods())
+
+
+def list_backbones() -> list[Backbone]:
+    """Pretrained backbones for photos, with name, installed, image_size, feat_dim, source and licence.
+
+    Example:
+        >>> [backbone.name for backbone in list_backbones()]  # doctest: +ELLIPSIS
+        ['efficientnet-lite0', ...]
+    """
+    return _list_backbones()
+
+
+def without_none(tree: Mapping[str, Any]) -> ConfigTree:
+    """The settings that were given; paths as text."""
+    result: ConfigTree = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            if inner := without_none(value):
+                result[key] = inner
+        elif value is not None:
+            result[key] = str(value) if isinstance(value, Path) else value
+    return result
+
+
+def _data_of(images: Any, labels: Any, out: Paths | None) -> ConfigTree:
+    """Data settings for what was given as images."""
+    if isinstance(images, str) and images in names():
+        return {"name": images}
+    if isinstance(images, str | Path):
+        name = "parquet" if Path(images).suffix == ".parquet" else "folder"
+        return {"name": name, "root": images, "labels": labels}
+    if out is None:
+        raise UserError("Images from Python need a run folder; name it with out=.")
+    return store_images(images, labels, RunFolder(out))
+
+
+def _start(
+    overrides: ConfigTree, recipe: str | None, out: Paths | None, baseline: bool, report: bool | None
+) -> Run:
+    index = None
+    if recipe is None:
+        data = overrides.get("data", {})
+        if data.get("name") == "folder" and current().is_main:
+            index = scan_folder(DataConfig(**{key: data[key] for key in data if key in DataConfig.model_fields}))
+        suggestion = broadcast_from_main(lambda: suggest_config(overrides, index))
+        overrides, recipe = suggestion.settings, suggestion.recipe
+        for reason in suggestion.reasons:
+            log.info(reason)
+    tree = with_recipe(overrides, recipe)
+    own_data = tree.get("data", {}).get("name") in OWN_DATA
+    output = {"baseline": baseline, "report": own_data if report is None else report}
+    config = build_config(merge({"output": output}, tree))
+    return _with_report(pipeline.run(config, out, index=index))
+
+
+def _resume(out: Paths, overrides: ConfigTree) -> Run:
+    folder = RunFolder(out)
+    broadcast_from_main(lambda: stored_config(folder, overrides))  # fails before anything is announced
+    log.info("%s is finished already" if broadcast_from_main(lambda: folder.finished) else "resuming %s", out)
+    return _with_report(pipeline.resume(out, overrides))
+
+
+def _with_report(run: Run) -> Run:
+    """Write the report if it is configured and missing."""
+    if run.config.output.report and not broadcast_from_main(lambda: run.folder.report.exists()):
+        broadcast_from_main(lambda: write_report(run.folder, inputs=run.inputs) and None)
+    return run

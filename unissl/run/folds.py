@@ -1,0 +1,36 @@
+"""Folds of the labels for cross-validation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from unissl.types import Split
+
+Positions = npt.NDArray[np.int64]
+
+
+def make_folds(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Positions]:
+    """Positions of the labels that each refit leaves out: every label once, stratified by class.
+
+    A class with a single label keeps it in all refits, since a refit without it could not predict the class. Empty
+    folds are dropped; fewer than two folds mean no cross-validation.
+    """
+    if folds < 2:
+        return []
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, folds])))
+    positions: list[list[int]] = [[] for _ in range(folds)]
+    for number, label in enumerate(np.unique(labels)):
+        of_class = generator.permutation(np.flatnonzero(labels == label))
+        if len(of_class) > 1:
+            for turn, position in enumerate(of_class):
+                positions[(number + turn) % folds].append(int(position))
+    return [np.sort(np.array(fold, dtype=np.int64)) for fold in positions if fold]
+
+
+def without_labels(split: Split, held_out: Positions) -> Split:
+    """The split without some of its labelled images."""
+    kept = np.setdiff1d(np.arange(len(split.labelled)), held_out)
+    return replace(split, labelled=split.labelled[kept], labels=split.labels[kept])

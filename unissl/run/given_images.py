@@ -1,0 +1,94 @@
+"""Images that a Python caller hands over, stored so that the run can be resumed: paths as a label file, arrays as .npz."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unissl.config import ConfigTree
+from unissl.errors import UserError
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
+
+FOLDER = ".inputs"
+"""Hidden, so that the run folder still counts as empty."""
+FILE_COLUMNS, LABEL_COLUMNS = ("file", "path", "image", "filename"), ("label", "class", "target")
+
+
+def store_images(images: Any, labels: Any, folder: RunFolder) -> ConfigTree:
+    """Store a list of paths, a pandas DataFrame or an array in the run folder; the data settings that read them.
+
+    ``labels`` has one label per image, None (or NaN, or -1 beside numbers) for an unlabelled one.
+    """
+    folder.check_unused()
+    if hasattr(images, "columns") and hasattr(images, "itertuples"):
+        images, labels = _from_dataframe(images)
+    if labels is None:
+        raise UserError("Give one label per image, None for an unlabelled one: labels=[...].")
+    if isinstance(labels, str | Path):
+        raise UserError("Images from Python need their labels as a list; a label file goes with a folder.")
+    names = [_label_name(label) for label in labels]
+    if len(names) != len(images):
+        raise UserError(f"There are {len(images)} images and {len(names)} labels; give one label per image.")
+    target = folder.path / FOLDER
+    with explain_disk_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
+    if isinstance(images, np.ndarray) or hasattr(images, "__array__"):
+        return _store_arrays(np.asarray(images), names, target / "images.npz")
+    return _store_paths(list(images), names, target / "labels.csv")
+
+
+def _store_paths(paths: Sequence[Any], names: Sequence[str], target: Path) -> ConfigTree:
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise UserError(f"An image is given as {type(path).__name__}; give paths, a DataFrame, or one array.")
+    absolute = [os.path.abspath(os.fspath(path)) for path in paths]
+    missing = next((path for path in absolute if not os.path.isfile(path)), None)
+    if missing is not None:
+        raise UserError(f"There is no image {missing}; check the path.")
+    root = os.path.commonpath([os.path.dirname(path) for path in absolute])
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["file", "label"])
+    writer.writerows((os.path.relpath(path, root), name) for path, name in zip(absolute, names, strict=True))
+    write_text(target, text.getvalue())
+    return {"name": "folder", "root": root, "labels": str(target), "listed_only": True}
+
+
+def _store_arrays(images: np.ndarray[Any, Any], names: Sequence[str], target: Path) -> ConfigTree:
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        raise UserError(
+            f"Images are an array of {images.dtype} with shape {images.shape}; give uint8 values in (n, H, W, C) or "
+            "(n, H, W). For feature vectors use unissl.SAGEClassifier."
+        )
+
+    def write(path: Path) -> None:
+        with open(path, "wb") as handle:
+            np.savez(handle, images=images, labels=np.array(names))
+
+    write_atomically(target, write)
+    return {"name": "arrays", "root": str(target)}
+
+
+def _from_dataframe(frame: Any) -> tuple[list[Any], list[Any]]:
+    columns = {str(name).lower(): name for name in frame.columns}
+    file = next((columns[name] for name in FILE_COLUMNS if name in columns), None)
+    label = next((columns[name] for name in LABEL_COLUMNS if name in columns), None)
+    if file is None or label is None:
+        raise UserError("The table needs a column file and a column label; rename two of its columns.")
+    return list(frame[file]), list(frame[label])
+
+
+def _label_name(label: Any) -> str:
+    """The class name, empty for an unlabelled image."""
+    if label is None or label is np.nan or (isinstance(label, float) and np.isnan(label)):
+        return ""
+    if isinstance(label, int | np.integer) and not isinstance(label, bool | np.bool_) and int(label) == -1:
+        return ""
+    return str(label)

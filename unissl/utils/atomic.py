@@ -1,0 +1,150 @@
+"""Files that are written whole or not at all, and never through a link.
+
+A file is written next to its final path and renamed to it, so a reader sees the old one or the new one, never a part.
+A folder may come from a stranger. It may itself be reached through a link; links inside it are never written through,
+since they lead to files that do not belong to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from unissl.errors import UserError
+from unissl.utils.bounded_io import parse_json, read_text, reject_surrogates
+
+
+@contextmanager
+def explain_disk_errors(path: Path) -> Iterator[None]:
+    """Turn what a disk can refuse into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"The disk is full at {path}; free some space and repeat the command, with --resume if a run had begun."
+            ) from error
+        if error.errno is None:
+            raise
+        reason = os.strerror(error.errno)
+        raise UserError(f"Cannot write {path} ({reason}); choose another place with --out.") from error
+
+
+def require_real_folder(top: Path, *names: str) -> Path:
+    """The folder ``top``/names, which need not be there; links on the way from ``top`` to it are refused."""
+    place = top
+    for name in names:
+        place /= name
+        _check_kind(place, "folder")
+    return place
+
+
+def require_regular_file(path: Path) -> Path:
+    """``path``, which need not be there; a link, which leads elsewhere, and a pipe, which hangs, are refused."""
+    _check_kind(path, "file")
+    return path
+
+
+def open_regular(path: Path, mode: Literal["rb", "ab", "a+b", "r+b", "wb", "w+b", "xb"]) -> BinaryIO:
+    """``open`` of a regular file that is no link, whatever is put in its place meanwhile."""
+    return open(require_regular_file(path), mode, opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
+    descriptor = os.open(path, flags | careful, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_real(Path(path), "not a regular file", "file")
+    return descriptor
+
+
+def _check_kind(path: Path, wanted: Literal["file", "folder"]) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:  # nothing is there, or nothing can be: writing will say so
+        return
+    if stat.S_ISLNK(mode):
+        raise _not_real(path, "a symbolic link", wanted)
+    if not (stat.S_ISREG(mode) if wanted == "file" else stat.S_ISDIR(mode)):
+        raise _not_real(path, f"not a {'regular file' if wanted == 'file' else 'folder'}", wanted)
+
+
+def _not_real(path: Path, found: str, wanted: str) -> UserError:
+    return UserError(f"{path} is {found}, and nothing is written through it; put a real {wanted} there, or remove it.")
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a file beside ``path``, flush it to the disk and move it into place."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    with explain_disk_errors(path):
+        try:
+            draft.unlink(missing_ok=True)
+            open_regular(draft, "xb").close()  # made here, for a link of this name would be written through
+            write(draft)
+            with draft.open("rb") as handle:
+                os.fsync(handle.fileno())
+            os.replace(draft, path)
+            _sync_folder(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda draft: _write(draft, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
+    """A safetensors file; ``header`` is text that is kept beside the tensors."""
+    write_atomically(path, lambda draft: _write_tensors(draft, tensors, header))
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None) -> None:
+    ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        save_file(ready, path, metadata=header)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))  # the library wraps what the system said
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        value = parse_json(read_text(path))
+        reject_surrogates(value)
+        return value
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; is {path.parent} the folder of a finished run?") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the run folder.") from None
+    except ValueError:
+        raise UserError(f"{path} is not valid JSON; the run folder is damaged, train again.") from None
