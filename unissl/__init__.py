@@ -1,32 +1,54 @@
-"""unissl: image classifiers from a handful of labels and many unlabelled images of unknown class mix."""
+"""unissl: image classifiers from a handful of labels and many unlabelled images of unknown class distribution."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # not from typing: with ``python -m unissl`` a typing.py in the current folder would be run here
 if TYPE_CHECKING:
-    from unissl.estimators import SAGEClassifier, SemiSupervisedClassifier
-    from unissl.run.config import RunConfig, build_config
-    from unissl.run.pipeline import Run, resume, run
+    from typing import Any
 
-__version__ = "0.1.0"
+    from unissl.api import evaluate, export, list_backbones, list_methods, load, resume, train
+    from unissl.estimators import SAGEClassifier, SemiSupervisedClassifier
+    from unissl.inference.model import Model
+    from unissl.inference.prediction_table import PredictionTable
+    from unissl.run.config import RunConfig, build_config
+    from unissl.run.pipeline import Run
+
+__version__ = "0.2.0"
 __all__ = [
+    "Model",
+    "PredictionTable",
     "Run",
     "RunConfig",
     "SAGEClassifier",
     "SemiSupervisedClassifier",
     "__version__",
     "build_config",
+    "evaluate",
+    "export",
+    "list_backbones",
+    "list_methods",
+    "load",
     "resume",
-    "run",
+    "train",
 ]
 
+_HOMES = {
+    "unissl.api": ("evaluate", "export", "list_backbones", "list_methods", "load", "resume", "train"),
+    "unissl.estimators": ("SAGEClassifier", "SemiSupervisedClassifier"),
+    "unissl.inference.model": ("Model",),
+    "unissl.inference.prediction_table": ("PredictionTable",),
+    "unissl.run.config": ("RunConfig", "build_config"),
+    "unissl.run.pipeline": ("Run",),
+}
 
-def __getattr__(name: str) -> Any:
+
+def __getattr__(name: str) -> "Any":
     """Import torch only when something needs it, so that the command line answers at once."""
-    if name in {"Run", "resume", "run"}:
-        return getattr(importlib.import_module("unissl.run.pipeline"), name)
-    if name in {"SAGEClassifier", "SemiSupervisedClassifier"}:
-        return getattr(importlib.import_module("unissl.estimators"), name)
-    if name in {"RunConfig", "build_config"}:
-        return getattr(importlib.import_module("unissl.run.config"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'unissl' has no attribute {name!r}")
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})

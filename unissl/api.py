@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import suggest_config
-from unissl.config import ConfigTree, merge
+from unissl.config import ConfigTree, merge, without_none
 from unissl.data import DataConfig, names, scan_folder
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.group import current
@@ -167,18 +167,6 @@ def list_backbones() -> list[Backbone]:
         ['efficientnet-lite0', ...]
     """
     return _list_backbones()
-
-
-def without_none(tree: Mapping[str, Any]) -> ConfigTree:
-    """The settings that were given; paths as text."""
-    result: ConfigTree = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            if inner := without_none(value):
-                result[key] = inner
-        elif value is not None:
-            result[key] = str(value) if isinstance(value, Path) else value
-    return result
 
 
 def _data_of(images: Any, labels: Any, out: Paths | None) -> ConfigTree:

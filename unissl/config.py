@@ -96,6 +96,18 @@ def merge(*trees: Mapping[str, Any]) -> ConfigTree:
     return result
 
 
+def without_none(tree: Mapping[str, Any]) -> ConfigTree:
+    """The settings that were given; paths as text."""
+    result: ConfigTree = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            if inner := without_none(value):
+                result[key] = inner
+        elif value is not None:
+            result[key] = str(value) if isinstance(value, Path) else value
+    return result
+
+
 def parse_overrides(assignments: Iterable[str]) -> ConfigTree:
     """``["method.walk_steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are read as TOML, else as text."""
     tree: ConfigTree = {}

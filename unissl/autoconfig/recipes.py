@@ -11,6 +11,7 @@ from typing import Any
 
 from unissl.config import ConfigTree, merge
 from unissl.errors import UserError, did_you_mean
+from unissl.run.budget import replace_budget
 from unissl.nets.pretrained import WEIGHTS
 
 CALIMATCH_OPTIM: ConfigTree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema_decay": 0.0}
@@ -105,21 +106,19 @@ RECIPES: dict[str, Callable[[str], ConfigTree]] = {"paper": paper, "short": shor
 def with_recipe(said: Mapping[str, Any], name: str | None = None) -> ConfigTree:
     """Lay what was said over a recipe: the one named, or the one that suits the data."""
     if name is None:
-        data = _group(said, "data").get("name", "digits")
+        data = settings_group(said, "data").get("name", "digits")
         name = data if isinstance(data, str) and data in RECIPES else "short"
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
-    base = RECIPES[name](str(_group(said, "method").get("name", "sage")))
-    net = merge(_group(base, "net"), _group(said, "net"))
+    base = RECIPES[name](str(settings_group(said, "method").get("name", "sage")))
+    net = merge(settings_group(base, "net"), settings_group(said, "net"))
     if "distil" in base and not (net.get("freeze_backbone") and net.get("name") in WEIGHTS):
         del base["distil"]  # the last stages of a network from elsewhere are not known here
-    budget = _group(said, "train")
-    if "minutes" in budget and "steps" not in budget:
-        base["train"].pop("steps", None)  # a budget in minutes replaces the recipe's in steps
+    replace_budget(base, said)
     return merge(base, said)
 
 
-def _group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def settings_group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """A group of settings; a value that is no group is refused later, by the check of the configuration."""
     value = said.get(key, {})
     return value if isinstance(value, Mapping) else {}

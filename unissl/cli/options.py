@@ -22,9 +22,9 @@ class DataOptions:
     data: str | None = None
     "Name of a data set (see `unissl datasets`), a folder of images, or a parquet file."
     root: Path | None = None
-    "Where the data set lies, if not in the usual place."
+    "Folder of the data set, if it is not in the usual place."
     images: Path | None = None
-    "A folder of your own images."
+    "Folder of your own images."
     labels: Path | None = None
     "CSV file with the columns file and label, for --images."
     test: Path | None = None
@@ -60,36 +60,24 @@ class DataOptions:
             "gamma": self.gamma,
             "max_count": self.max_count,
         }
-        return given({"data": data, "split": split, "seed": self.seed})
+        from unissl.config import without_none
+
+        return without_none({"data": data, "split": split, "seed": self.seed})
 
 
 Overrides = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
 
 
-def given(tree: ConfigTree) -> ConfigTree:
-    """Only what was said on the command line; paths as text."""
-    result: ConfigTree = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            inner = given(value)
-            if inner:
-                result[key] = inner
-        elif value is not None:
-            result[key] = str(value) if isinstance(value, Path) else value
-    return result
-
-
 def combine_overrides(flags: ConfigTree, config: Path | None, overrides: tuple[str, ...]) -> ConfigTree:
     """Config file, then flags, then ``--set``: the later wins."""
     from unissl.config import merge, parse_overrides, read_toml
+    from unissl.run.budget import replace_budget
 
+    budget = flags.get("train", {})
+    if "steps" in budget and "minutes" in budget:
+        raise UserError("Give either --steps or --minutes, not both.")
     tree: ConfigTree = {}
     for layer in ({} if config is None else read_toml(config), flags, parse_overrides(overrides)):
-        budget = layer.get("train", {})
-        if isinstance(budget, dict) and {"steps", "minutes"} <= set(budget) and layer is flags:
-            raise UserError("Give either --steps or --minutes, not both.")
-        for one, other in (("minutes", "steps"), ("steps", "minutes")):
-            if isinstance(budget, dict) and one in budget and isinstance(tree.get("train"), dict):
-                tree["train"].pop(other, None)  # a later budget replaces an earlier one of the other kind
+        replace_budget(tree, layer)
         tree = merge(tree, layer)
     return tree

@@ -15,14 +15,14 @@ def split(
     out: Path | None = None,
     set_: Overrides = (),
 ) -> None:
-    """Show how a data set is split into labelled images and pool, and write the split if asked to.
+    """Show how a data set is split into labelled images and unlabelled pool; --out also writes the split.
 
-    Example: unissl split --data digits --pool-distribution long-tailed --gamma 10 --max-count 110 --seed 2 --out split.json
+    Example: unissl split --data digits --pool-distribution long-tailed --gamma 10 --max-count 110 --out split.json
 
     Parameters
     ----------
     recipe
-        Starting point of the settings; by default what suits the data.
+        Starting point of the configuration; by default the one that suits the data.
     config
         TOML file with differences from the recipe.
     out
@@ -37,7 +37,7 @@ def split(
     from unissl.autoconfig.recipes import with_recipe
     from unissl.errors import UserError
     from unissl.run.config import build_config, fit_to_data
-    from unissl.run.pipeline import build_split
+    from unissl.run.inputs import build_split
     from unissl.splits import write_split
     from unissl.splits.open_set import load_data
     from unissl.types import OOD, UNLABELLED
@@ -48,16 +48,16 @@ def split(
     dataset = load_data(settings.data, settings.split)
     settings = fit_to_data(settings, dataset)
     names = dataset.train.class_names
-    made = build_split(settings, dataset)
-    truth = dataset.train.labels[made.unlabelled]
+    rows = build_split(settings, dataset)
+    truth = dataset.train.labels[rows.unlabelled]
     table = Table("class", "labelled", "pool", title=f"{dataset.name}, seed {settings.seed}")
     pool = np.bincount(truth[truth >= 0], minlength=len(names))
-    for name, labelled, unlabelled in zip(names, made.labelled_counts, pool, strict=True):
+    for name, labelled, unlabelled in zip(names, rows.labelled_counts, pool, strict=True):
         table.add_row(name, str(labelled), str(unlabelled) if (truth != UNLABELLED).all() else "?")
     if (truth == OOD).any():
-        table.add_row("none of these", "0", str((truth == OOD).sum()))
-    table.add_row("all", str(len(made.labelled)), str(len(made.unlabelled)), end_section=True)
+        table.add_row("out-of-distribution", "0", str((truth == OOD).sum()))
+    table.add_row("all", str(len(rows.labelled)), str(len(rows.unlabelled)), end_section=True)
     Console().print(table)
     if out is not None:
-        write_split(made, out)
+        write_split(rows, out)
         print(f"written to {out}")

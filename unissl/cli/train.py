@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from unissl.cli.options import DataOptions, Overrides, combine_overrides, given
-from unissl.cli.start import has_baseline, start_or_resume
+from unissl.cli.options import DataOptions, Overrides, combine_overrides
 
 if TYPE_CHECKING:
     from unissl.run.pipeline import Run
@@ -27,22 +26,22 @@ def train(
     threads: int | None = None,
     set_: Overrides = (),
     resume: bool | Literal["auto"] = False,
-    reference: bool = True,
+    baseline: bool = True,
     report: bool | None = None,
     quiet: bool = False,
 ) -> None:
     """Train a classifier and write a run folder.
 
-    Labels-only training runs beside every semi-supervised method, so that the gain from the pool is known.
+    Also trains a labels-only baseline, so the gain from unlabelled images can be reported.
 
-    Example: unissl train --data digits --method sage --seed 1 --out runs/first
+    Example: unissl train --images photos/ --labels labels.csv --out runs/first
 
     Parameters
     ----------
     method
         sage, fixmatch, labels-only, ... (see `unissl methods`).
     recipe
-        Starting point of the settings: paper, short, photos or digits; by default what suits the data.
+        Starting point of the configuration: paper, short, photos or digits; by default the one that suits the data.
     config
         TOML file with differences from the recipe.
     out
@@ -50,9 +49,9 @@ def train(
     steps
         Training steps.
     minutes
-        Time for everything, labels-only and the report included; turned into steps before the start.
+        Total time budget, including baseline and report; converted to a step count before training.
     net
-        Network, e.g. wrn-28-2.
+        Network: wrn-28-2, a pretrained backbone, timm:NAME, hf:OWNER/NAME, NAME@FILE or module:factory.
     device
         cpu, cuda or mps.
     threads
@@ -60,43 +59,25 @@ def train(
     set_
         Any other setting as key=value, e.g. --set method.walk_steps=3; may be repeated.
     resume
-        Continue the run in --out, bit for bit; with auto, start it where there is none yet, so that torchrun or a
-        scheduler may repeat the command.
-    reference
-        Also train labels-only, in OUT/labels-only.
+        Resume the run in --out, bit for bit; with auto, start it if there is none yet, so that torchrun or a scheduler
+        can repeat the command.
+    baseline
+        Train the labels-only baseline, in OUT/baseline.
     report
         Write OUT/report.html at the end; by default for images of your own.
     quiet
-        Say nothing until the end.
+        Print only warnings and the result.
     """
     from unissl.cli.process import prepare_process
 
     prepare_process()
-    flags = merge_flags(data or DataOptions(), method, steps, minutes, net, device, threads)
-    tree = combine_overrides(flags, config, set_)
-    from unissl.distributed.collectives import broadcast_from_main
+    from unissl import api
+    from unissl.config import without_none
+    from unissl.utils.progress import log_to_stderr, silenced
 
-    finished, reference = start_or_resume(tree, recipe, out, resume, reference, quiet)
-    show(finished)
-    if reference and has_baseline(finished.config.method.name):
-        show_gain(finished, train_baseline(finished, quiet))
-    from unissl.run.results import OWN_DATA
-
-    if report or (report is None and finished.config.data.name in OWN_DATA):
-        broadcast_from_main(lambda: show_report(finished))
-
-
-def merge_flags(
-    data: DataOptions,
-    method: str | None,
-    steps: int | None,
-    minutes: float | None,
-    net: str | None,
-    device: str | None,
-    threads: int | None,
-) -> dict[str, object]:
-    flags = data.tree()
-    flags |= given(
+    log_to_stderr()
+    flags = (data or DataOptions()).tree()
+    flags |= without_none(
         {
             "method": {"name": method},
             "train": {"steps": steps, "minutes": minutes},
@@ -104,79 +85,43 @@ def merge_flags(
             "machine": {"device": device, "threads": threads},
         }
     )
-    return flags
+    overrides = combine_overrides(flags, config, set_)
+    with silenced() if quiet else nullcontext():
+        run = api.train(config=overrides, recipe=recipe, out=out, resume=resume, baseline=baseline, report=report)
+    print_result(run)
 
 
-def train_baseline(finished: Run, quiet: bool) -> Run:
-    """Labels-only with everything else alike, inside the folder of the run it is compared with."""
-    from unissl.config import to_tree
-    from unissl.distributed.collectives import broadcast_from_main
-    from unissl.run.config import baseline_config
-    from unissl.run.pipeline import BASELINE, resume, run
-    from unissl.run_folder import RunFolder
-
-    folder = RunFolder(finished.folder.path / BASELINE)
-    if broadcast_from_main(lambda: folder.holds_run):
-        return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
-    return run(baseline_config(finished.config), folder.path, quiet=quiet)
-
-
-def show(finished: Run) -> None:
-    from rich.console import Console
-
-    from unissl.report.findings.labels import count_contradicted
-    from unissl.report.formatting import counted
-
-    console, summary = Console(highlight=False), finished.summary
-    if "accuracy" in summary:
-        ways = summary["accuracy"]
-        console.print(
-            f"{summary['method']}: accuracy {ways['last']:.4f} (last), {ways['mean_last_20']:.4f} (mean of the last "
-            f"20 evaluations), {ways['best']:.4f} (best, chosen on the test images)"
-        )
-        if "auroc" in summary:
-            console.print(
-                f"{summary['ood_test_images']} test images are of none of the classes; the outlier score finds them with "
-                f"AUROC {summary['auroc']:.4f}"
-            )
-    elif "cross_validation" in summary:
-        found = summary["cross_validation"]
-        console.print(
-            f"{summary['method']}: accuracy {found['accuracy']:.3f} ({found['low']:.3f} to {found['high']:.3f}), "
-            f"estimated by leaving out each of {found['labels']} labels once; test images (--test) would tell more"
-        )
+def print_result(run: Run) -> None:
+    """The accuracy, the gain over the baseline, what to look at, and where everything is."""
+    summary = run.summary
+    method, interval = summary["method"], run.interval
+    if interval is None:
+        print(f"{method}: trained; without test images (--test or --holdout) there is no accuracy")
     else:
-        console.print(f"{summary['method']}: trained; without test images (--test or --holdout) there is no accuracy")
+        how = f"on {summary['test_images'] - summary.get('ood_test_images', 0):,} test images"
+        if "accuracy" not in summary:
+            how = f"cross-validated over {summary['cross_validation']['labels']} labels; --test would be more precise"
+        print(
+            f"{method}: accuracy {interval.value:.4f} (95 % interval {interval.low:.3f} to {interval.high:.3f}), {how}"
+        )
+    if run.baseline is not None and run.accuracy is not None and run.baseline.accuracy is not None:
+        gain = 100 * (run.accuracy - run.baseline.accuracy)
+        print(f"labels-only baseline: accuracy {run.baseline.accuracy:.4f}; gain over the baseline: {gain:+.1f} points")
+    if "auroc" in summary:
+        number = summary["ood_test_images"]
+        print(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
     if summary["skipped"]:
-        console.print(f"{len(summary['skipped'])} files or folders were left out; summary.json says which and why")
-    if clashes := count_contradicted(summary.get("image_issues", [])):
-        who = counted(clashes, "image with several labels was", "images with several labels were")
-        console.print(f"{who} used without one; summary.json lists them")
-    copies = [{copy["part"] for copy in group["copies"]} for group in summary.get("duplicates", [])]
-    if copies:
-        leaks = sum("test" in parts and len(parts) > 1 for parts in copies)
-        learnt = f"; in {leaks} of them a test image is also learnt from, which flatters the accuracy" if leaks else ""
-        console.print(f"{len(copies)} groups of images look like the same picture{learnt}; summary.json lists them")
-    console.print(f"written to {finished.folder.path}", soft_wrap=True)
-
-
-def show_gain(finished: Run, reference: Run) -> None:
-    """The same figure of both runs, and the difference."""
-    ours, floor = (_headline(run.summary) for run in (finished, reference))
-    if ours is not None and floor is not None:
-        print(f"labels-only: accuracy {floor:.4f}; the pool was worth {100 * (ours - floor):+.1f} points")
-
-
-def _headline(summary: Mapping[str, Any]) -> float | None:
-    if "accuracy" in summary:
-        return float(summary["accuracy"]["last"])
-    return float(summary["cross_validation"]["accuracy"]) if "cross_validation" in summary else None
-
-
-def show_report(finished: Run) -> None:
-    from unissl.report.html import write_report
-    from unissl.splits.open_set import load_data
-
-    dataset = load_data(finished.config.data, finished.config.split)
-    written = write_report(finished.folder, dataset=dataset)
-    print(f"report: {written.path}")
+        print(f"{len(summary['skipped'])} files or folders were skipped; summary.json lists them with the reason")
+    for issue in summary.get("image_issues", []):
+        if "label" in issue["issue"]:
+            print(f"{issue['count']} images: {issue['issue']}; summary.json lists them")
+    groups = [{copy["part"] for copy in group["copies"]} for group in summary.get("duplicates", [])]
+    if groups:
+        leaks = sum("test" in parts and len(parts) > 1 for parts in groups)
+        leak = (
+            f"; in {leaks} of them a test image is also a training image, so the accuracy is too high" if leaks else ""
+        )
+        print(f"{len(groups)} groups of duplicate images{leak}; summary.json lists them")
+    print(f"run folder: {run.folder.path}")
+    if run.report is not None:
+        print(f"report: {run.report}")
