@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
+import logging
 import multiprocessing
 import os
 import platform
@@ -27,6 +28,7 @@ from scipy import stats
 
 from unissl.config import ConfigTree, merge, parse_overrides
 from unissl.run_folder import RunFolder
+from unissl.utils.progress import silenced
 
 
 def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
@@ -36,9 +38,8 @@ def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
     prepare_process()
     from unissl import build_config, resume, run
 
-    if RunFolder(out).holds_run:
-        return resume(out, quiet=True).summary
-    return run(build_config(tree), out, quiet=True).summary
+    with silenced(logging.ERROR):
+        return (resume(out) if RunFolder(out).holds_run else run(build_config(tree), out)).summary
 
 
 def chosen_methods(text: str) -> list[str]:

@@ -1,13 +1,12 @@
-"""BatchNorm over the rows of all shards. (Torch's own SyncBatchNorm refuses tensors on a CPU.)
+"""BatchNorm over the rows of all processes. (Torch's own SyncBatchNorm refuses tensors on a CPU.)
 
 With mu and s^2 the mean and variance of a channel over the N values of the *global* batch,
 
     y = gamma xhat + beta,   xhat = (x - mu) / sqrt(s^2 + eps)
     dL/dx = gamma / sqrt(s^2 + eps) (g - mean(g) - xhat mean(g xhat)),   g = dL/dy,
 
-where both means run over the global batch as well: for each channel and shard, processes exchange 2 numbers forwards
-(mean and variance of its rows, which is safer than sums of squares) and 2 backwards (sums), and add up those of all
-shards in their order.
+where both means run over the global batch as well. For each channel, processes exchange 2 numbers forwards (mean and
+variance of their rows, which is safer than sums of squares) and 2 backwards (sums).
 """
 
 from __future__ import annotations
@@ -22,37 +21,35 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from unissl.distributed.group import current
 from unissl.distributed.rows import gather, sizes
-from unissl.distributed.shards import Shards, pieces_of
 from unissl.errors import UserError
 
-_total: int | None = None
-"""Rows of the global batch of which the network is being given some."""
+_global_rows: int | None = None
+"""Rows of the global batch while the network runs on the rows of this process."""
 
 
 @contextmanager
 def over_rows(total: int) -> Iterator[None]:
-    """What is normalised in here are rows of a batch of ``total``, shared out over the processes."""
-    global _total
-    before, _total = _total, total
+    """Inside, BatchNorm normalises over a global batch of ``total`` rows that is split over the processes."""
+    global _global_rows
+    before, _global_rows = _global_rows, total
     try:
         yield
     finally:
-        _total = before
+        _global_rows = before
 
 
 class GlobalBatchNorm(_BatchNorm):
-    """A BatchNorm of any dimension, with the parameters and buffers of the one that it stands for."""
+    """A BatchNorm of any dimension, with the parameters and buffers of the layer that it replaces."""
 
     def forward(self, x: Tensor) -> Tensor:
         by_batch = self.training or self.running_mean is None
-        if _total is None or not by_batch:
+        if _global_rows is None or not by_batch:
             return super().forward(x)
-        xs = pieces_of(x)
-        values = [share * (xs[0].numel() // xs[0].shape[1] // len(xs[0])) for share in sizes(_total)]
-        *ys, mean, var = normalise(self.weight, self.bias, self.eps, values, *xs)
+        values = [count * (x.numel() // x.shape[1] // len(x)) for count in sizes(_global_rows)]
+        y, mean, var = normalise(x, self.weight, self.bias, self.eps, values)
         if self.training and self.running_mean is not None:
             update_running_stats(self, mean, var, sum(values))
-        return x.like(ys) if isinstance(x, Shards) else ys[0]
+        return y
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
@@ -65,7 +62,7 @@ def update_running_stats(norm: _BatchNorm, mean: Tensor, var: Tensor, values: in
     assert norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None
     norm.num_batches_tracked.add_(1)
     weight = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-    # As torch's own does it, out of autograd's sight: a pass before this one may have kept the tensors.
+    # Through .data, as torch does it: an earlier forward pass may have saved the tensors for its backward pass.
     norm.running_mean.data.lerp_(mean.to(norm.running_mean), weight)
     norm.running_var.data.lerp_((var * (values / (values - 1))).to(norm.running_var), weight)
 
@@ -73,48 +70,45 @@ def update_running_stats(norm: _BatchNorm, mean: Tensor, var: Tensor, values: in
 class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor | None, bias: Tensor | None, eps: float, values: list[int], *xs: Tensor
-    ) -> tuple[Tensor, ...]:
-        """``xs`` are the shards of this process, ``values`` the numbers per channel that each shard of all has.
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, values: list[int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``x`` has the rows of this process; ``values`` are the numbers per channel of each process.
 
-        Gives y of each, and mean and variance (C,).
+        Returns y, and mean and variance (C,) of the global batch.
         """
-        means, variances = gather(torch.stack([_mean_and_variance(_precise(x)) for x in xs])).unbind(1)  # (V, C) each
-        share = torch.tensor(values, dtype=means.dtype, device=means.device)[:, None] / sum(values)
-        mean = (share * means).sum(0)
-        var = (share * (variances + (means - mean).square())).sum(0)
-        ctx.save_for_backward(weight, mean, (var + eps).rsqrt(), *xs)
+        means, variances = gather(_mean_and_variance(_precise(x))).unbind(1)  # (N, C) each
+        fraction = torch.tensor(values, dtype=means.dtype, device=means.device)[:, None] / sum(values)
+        mean = (fraction * means).sum(0)
+        var = (fraction * (variances + (means - mean).square())).sum(0)
+        ctx.save_for_backward(x, weight, mean, (var + eps).rsqrt())
         ctx.values, ctx.has_bias = sum(values), bias is not None
         ctx.mark_non_differentiable(mean, var)
         ctx.set_materialize_grads(False)
-        return *(nn.functional.batch_norm(x, mean, var, weight, bias, eps=eps) for x in xs), mean, var
+        return nn.functional.batch_norm(x, mean, var, weight, bias, eps=eps), mean, var
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        weight, mean, scale, *xs = ctx.saved_tensors
-        along, dims = [1, -1] + [1] * (xs[0].ndim - 2), _all_but_channels(xs[0])
-        gs = [_precise(grad) for grad in grads[: len(xs)]]
-        xhats = [(x - mean.view(along)).mul_(scale.view(along)) for x in xs]
-        pairs = list(zip(gs, xhats, strict=True))
-        own = torch.stack([torch.stack([g.sum(dims), (g * xhat).sum(dims)]) for g, xhat in pairs])
-        summed = gather(own).sum(0)  # (2, C)
-        mean_g, mean_g_xhat = (summed / ctx.values).view(2, *along)
-        slope = (scale if weight is None else scale * weight).view(along)
-        dxs = [(g - mean_g).sub_(xhat.mul_(mean_g_xhat)).mul_(slope).to(xs[0].dtype) for g, xhat in pairs]
-        # Parameters of other layers have, so far, the gradient of own rows, or with fixed shards that of all of them.
-        for_bias, for_weight = summed if current().fixed_shards else own.sum(0)
-        dw = None if weight is None else for_weight.to(weight)
-        return dw, for_bias.to(mean) if ctx.has_bias else None, None, None, *dxs
+        x, weight, mean, scale = ctx.saved_tensors
+        shape, dims = [1, -1] + [1] * (x.ndim - 2), _all_but_channels(x)
+        g = _precise(grads[0])
+        xhat = (x - mean.view(shape)).mul_(scale.view(shape))
+        local = torch.stack([g.sum(dims), (g * xhat).sum(dims)])  # (2, C)
+        mean_g, mean_g_xhat = (gather(local).sum(0) / ctx.values).view(2, *shape)
+        slope = (scale if weight is None else scale * weight).view(shape)
+        dx = (g - mean_g).sub_(xhat.mul_(mean_g_xhat)).mul_(slope).to(x.dtype)
+        # Like those of other layers, the gradients of weight and bias are of local rows; average_gradients comes later.
+        dw = None if weight is None else local[1].to(weight)
+        return dx, dw, local[0].to(mean) if ctx.has_bias else None, None, None
 
 
-normalise = cast(Callable[..., tuple[Tensor, ...]], _Normalise.apply)
+normalise = cast(Callable[..., tuple[Tensor, Tensor, Tensor]], _Normalise.apply)
 
 
 def _mean_and_variance(x: Tensor) -> Tensor:
     """(2, C). In two passes, which is several times as fast as torch.var_mean on maps, and as exact."""
-    along, dims = [1, -1] + [1] * (x.ndim - 2), _all_but_channels(x)
+    shape, dims = [1, -1] + [1] * (x.ndim - 2), _all_but_channels(x)
     mean = x.mean(dims)
-    return torch.stack([mean, (x - mean.view(along)).square_().mean(dims)])
+    return torch.stack([mean, (x - mean.view(shape)).square_().mean(dims)])
 
 
 def _all_but_channels(x: Tensor) -> list[int]:
@@ -127,8 +121,8 @@ def _precise(x: Tensor) -> Tensor:
 
 
 def with_global_batch_norm(net: nn.Module) -> None:
-    """Let every BatchNorm inside a network see the rows of all shards; with a single one nothing changes."""
-    if current().shards == 1:
+    """Replace every BatchNorm of a network by one over the rows of all processes; on one process nothing changes."""
+    if current().size == 1:
         return
     for parent in list(net.modules()):
         for name, child in parent.named_children():
@@ -139,11 +133,11 @@ def with_global_batch_norm(net: nn.Module) -> None:
 def _global(norm: _BatchNorm) -> GlobalBatchNorm:
     if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         raise UserError(
-            f"The network's {type(norm).__name__} is a BatchNorm of a kind of its own, which cannot be computed over "
-            "several processes or shards; use another network, or one process without machine.shards."
+            f"The network's {type(norm).__name__} is a custom BatchNorm, which cannot be computed over several "
+            "processes; use another network, or one process."
         )
-    made = GlobalBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    made.weight, made.bias = norm.weight, norm.bias
-    made.running_mean, made.running_var = norm.running_mean, norm.running_var
-    made.num_batches_tracked = norm.num_batches_tracked
-    return made.train(norm.training)
+    layer = GlobalBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    layer.weight, layer.bias = norm.weight, norm.bias
+    layer.running_mean, layer.running_var = norm.running_mean, norm.running_var
+    layer.num_batches_tracked = norm.num_batches_tracked
+    return layer.train(norm.training)

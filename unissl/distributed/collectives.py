@@ -1,4 +1,4 @@
-"""Decisions that must be the same on all processes, made by one of them."""
+"""Values that must be the same on all processes, computed by one of them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from unissl.errors import UserError
 T = TypeVar("T")
 
 
-def broadcast_from_main(make: Callable[[], T]) -> T:
-    """What ``make`` gives on the first process, which alone calls it; a mistake of the user is raised on all."""
+def broadcast_from_main(compute: Callable[[], T]) -> T:
+    """Call ``compute`` on the main process alone and return its result on all; a UserError is raised on all."""
     world = current()
     if world.size == 1:
-        return make()
-    answer: list[Any] = [None, None]
+        return compute()
+    message: list[Any] = [None, None]  # result, error
     if world.is_main:
         try:
-            answer[0] = make()
+            message[0] = compute()
         except UserError as error:
-            answer[1] = error
+            message[1] = error
     with comm_errors():
-        dist.broadcast_object_list(answer, src=0, device=torch.device("cpu"))
-    if answer[1] is not None:
-        raise answer[1]
-    value: T = answer[0]
-    return value
+        dist.broadcast_object_list(message, src=0, device=torch.device("cpu"))
+    if message[1] is not None:
+        raise message[1]
+    result: T = message[0]
+    return result
 
 
-def local_main_process_first(make: Callable[[], T]) -> T:
-    """``make`` on every process, on one of each machine before the others: what it builds in a cache, they find."""
-    world = current()
-    if world.local_rank == 0:
-        made = make()
+def local_main_process_first(compute: Callable[[], T]) -> T:
+    """Call ``compute`` on every process, but first on one of each machine: the others find what it put in a cache."""
+    is_local_main = current().local_rank == 0
+    if is_local_main:
+        result = compute()
     all_reduce_max(0)
-    return made if world.local_rank == 0 else make()
+    return result if is_local_main else compute()
 
 
 def all_reduce_max(value: int) -> int:
-    """The largest of the numbers that the processes have."""
+    """The largest ``value`` of all processes."""
     if current().size == 1:
         return value
-    found = torch.tensor(value)
+    largest = torch.tensor(value)
     with comm_errors():
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-    return int(found)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Self
 
@@ -21,10 +23,12 @@ from unissl.estimators.refusal import RefusedInput, as_value_errors
 from unissl.estimators.settings import settings_of_fit
 from unissl.estimators.training import Fitted, train
 from unissl.evaluation.predictions import Probabilities
+from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.run.config import RunConfig
 from unissl.splits import make_split
 from unissl.types import Split
+from unissl.utils.progress import silenced
 
 FLOATS = [np.float64, np.float32]
 """Numbers that vectors are kept in; others become the first."""
@@ -96,7 +100,9 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         with as_value_errors():
             config = settings_of_fit(self, rows, len(classes))
             split = _split(config, codes, classes)
-            self._fitted, predictions, self.history_ = train(config, rows, split, quiet=not self.verbose)
+            # Warnings of training are raised below.
+            with nullcontext() if self.verbose else silenced(logging.ERROR):
+                self._fitted, predictions, self.history_ = train(config, rows, split)
         if is_images(X):  # what an earlier fit to vectors has left
             self.__dict__.pop("n_features_in_", None)
             self.__dict__.pop("feature_names_in_", None)
@@ -175,7 +181,7 @@ class SAGEClassifier(SemiSupervisedClassifier):
 
 
 def _split(config: RunConfig, codes: npt.NDArray[np.int64], classes: Values) -> Split:
-    hold_out = "heldout" in get_method(config.method.name).needs
+    hold_out = Needs.HELDOUT_LABELS in get_method(config.method.name).needs
     names = [str(name) for name in classes]
     split = make_split(codes, len(names), config.split, config.seed, names, hold_out=hold_out)
     return split if len(split.unlabelled) else replace(split, unlabelled=split.labelled)

@@ -22,7 +22,7 @@ from unissl.run.fit import fit
 from unissl.run.setup import build_training_on, predict_with_ema, setup_device
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
-from unissl.training.oom import explain_memory_errors
+from unissl.training.oom import memory_errors
 from unissl.training.signals import Interrupted
 from unissl.types import Split
 
@@ -58,9 +58,7 @@ class Fitted:
         self.learner.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state["weights"].items()})
 
 
-def train(
-    config: RunConfig, rows: Rows, split: Split, *, quiet: bool
-) -> tuple[Fitted, Predictions, list[dict[str, Any]]]:
+def train(config: RunConfig, rows: Rows, split: Split) -> tuple[Fitted, Predictions, list[dict[str, Any]]]:
     """Train to the end of the budget; also what is predicted for the rows, and the lines of the record."""
     device = setup_device(config.machine)
     inputs = inputs_of(rows, config, device)
@@ -69,7 +67,7 @@ def train(
         own_generator(device),
         tempfile.TemporaryDirectory(prefix="unissl-") as place,
         interrupts(),
-        explain_memory_errors(config.batch),
+        memory_errors(config.batch),
     ):
         state, batches = build_training_on(config, views, split, device)
         if config.train.steps is None:
@@ -80,7 +78,7 @@ def train(
         def judge(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
             return {}, predict_with_ema(learner, shadow, views, batches, looked_at).classes
 
-        fit(config, state, batches, folder, judge, quiet=quiet)
+        fit(config, state, batches, folder, judge)
         record = folder.read_metrics()
     state.learner.load_state_dict(state.ema.shadow, strict=False)  # the shadow lacks buffers, which are live ones
     fitted = Fitted(config, split, inputs, state.learner)

@@ -1,8 +1,8 @@
 """One process at a time in a run folder.
 
-The lock is the system's own on the open file ``.lock``: it ends with its process, however that ends, so that a killed
-run never blocks the next one. Where a file system has no such locks (some network disks), filelock puts a marker file
-with the holder's process in its place.
+The system locks the open file ``.lock``: the lock ends with its process, however that ends, so that a killed run never
+blocks the next one. On a file system without such locks (some network disks) filelock writes a marker file with the
+holder's process number instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
+from unissl.training.signals import resume_hint
 from unissl.utils.atomic import require_regular_file
 
 NAME = ".lock"
@@ -24,46 +25,49 @@ NAME = ".lock"
 
 @contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
-    """Hold the folder, which is made if need be; another process that holds it is a refusal. A folder in which nothing
-    was begun is left as it was found. Of the processes of one run the first holds it for all."""
-    hold = RunLock(folder)
+    """Lock the folder, which is created if necessary; an error if another process has locked it. A folder in which no
+    run was started is left as it was. Of the processes of one run the main one holds the lock for all.
+
+    A command that is stopped inside names the one that continues the run.
+    """
+    lock = RunLock(folder)
     try:
-        broadcast_from_main(hold.take)
-        yield
+        broadcast_from_main(lock.acquire)
+        with resume_hint(folder.path):
+            yield
     finally:
-        hold.let_go()
+        lock.release()
 
 
 class RunLock:
-    """The lock of one folder; letting go what was never taken does nothing."""
+    """The lock of one folder; releasing it without having it does nothing."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self.folder, self.place, self.made = folder, folder.path / NAME, False
-        self.lock = FileLock(self.place)
+        self.folder, self.path, self.created = folder, folder.path / NAME, False
+        self.lock = FileLock(self.path)
 
-    def take(self) -> None:
-        self.made = not self.folder.path.exists()
+    def acquire(self) -> None:
+        self.created = not self.folder.path.exists()
         self.folder.create()
         self.folder.check_links()
-        require_regular_file(self.place)  # older versions of filelock empty the file that a link leads to
+        require_regular_file(self.path)  # older versions of filelock empty the file that a link leads to
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about the marker file, see above
                 self.lock.acquire(timeout=0)
         except Timeout:
             raise UserError(
-                f"Another process is at work in {self.folder.path}; wait for it, or choose another --out."
+                f"Another process is using {self.folder.path}; wait for it, or choose another --out."
             ) from None
         except OSError as error:
             raise UserError(
-                f"Cannot write {self.place} ({error.strerror}); make the folder writable, or choose another place "
-                "with --out."
+                f"Cannot write {self.path} ({error.strerror}); make the folder writable, or choose another --out."
             ) from error
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         if self.lock.is_locked and not self.folder.holds_run:
-            self.place.unlink(missing_ok=True)
-        if self.made:
-            with suppress(OSError):  # it is not empty: begun here, or by another process
+            self.path.unlink(missing_ok=True)
+        if self.created:
+            with suppress(OSError):  # not empty: a run was started, here or by another process
                 os.rmdir(self.folder.path)
         self.lock.release()

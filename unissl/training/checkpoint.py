@@ -4,9 +4,9 @@ One safetensors file holds every tensor (weights and buffers, EMA shadow, optimi
 its header, the rest as JSON with a digest of it all. The order of images and their views are functions of the step
 number, so the position in the data is the step, and torch's generator is the only one with a state.
 
-A file is written beside its place, flushed and moved, and an older one is removed only afterwards, so the last good one
-survives a crash at any moment. What a failing disk does to a file later is found by its digest, and the one before it
-is taken instead.
+A file is written under another name, flushed and moved, and an older one is removed only afterwards, so the last good
+one survives a crash at any moment. A file that a failing disk damages later is detected by its digest, and the one
+before it is used instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,10 +27,11 @@ from torch import Tensor
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.group import current
 from unissl.errors import UserError
-from unissl.run_folder import explain_disk_errors, write_tensors
 from unissl.training.ema import Ema
 from unissl.training.learner import Learner
+from unissl.utils.atomic import explain_disk_errors, require_real_folder, write_tensors
 from unissl.utils.bounded_io import parse_json
+from unissl.utils.progress import log
 
 FORMAT = "unissl-checkpoint-1"
 KEEP = 2
@@ -41,12 +41,12 @@ _MOMENTUM = re.compile(r"optimizer\.([0-9]{1,9})\..+")
 
 
 class DamagedCheckpoint(UserError):
-    """A file that is no checkpoint, or no longer a whole one."""
+    """A file that is not a checkpoint, or a damaged one."""
 
 
 @dataclass
 class TrainState:
-    """Everything that moves during training. ``step`` counts finished steps, ``seconds`` the time they took."""
+    """Everything that changes during training. ``step`` counts finished steps, ``seconds`` their time."""
 
     learner: Learner
     ema: Ema
@@ -64,60 +64,57 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
         "config": config_hash,
         "metrics_size": metrics_size,
         "threads": torch.get_num_threads(),
-        "shards": current().shards,
+        "processes": current().size,
         "seconds": state.seconds,
     }
     meta["digest"] = _digest(meta, tensors)
     with explain_disk_errors(folder):
-        folder.mkdir(exist_ok=True)
+        require_real_folder(folder.parent, folder.name).mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.safetensors"
     write_tensors(path, tensors, {"unissl": json.dumps(meta)})
-    for old in list_checkpoints(folder)[:-KEEP]:
-        old.unlink()
+    with explain_disk_errors(folder):
+        for old in list_checkpoints(folder)[:-KEEP]:
+            old.unlink()
     return path
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Oldest first. Drafts of a killed process are not among them."""
+    """Paths of checkpoints, oldest first. Partial files of a killed process are not among them."""
     return sorted(path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name))
 
 
 def restore_newest(folder: Path, state: TrainState, config_hash: str) -> dict[str, Any] | None:
-    """Load the newest intact checkpoint and return its header, None where there is none. Damaged ones are said to be so
-    and put aside as *.damaged, where they no longer count."""
+    """Load the newest intact checkpoint and return its header, None if there is none. Damaged ones are renamed to
+    *.damaged with a warning and ignored from then on."""
     damaged = False
     for path in reversed(broadcast_from_main(lambda: list_checkpoints(folder))):
         try:
             header = restore(path, state, config_hash)
         except DamagedCheckpoint:
             damaged = True
-            broadcast_from_main(partial(_put_aside, path))
+            broadcast_from_main(partial(_rename_damaged, path))
             continue
         if damaged:
-            _warn(f"training goes on from the checkpoint before, {path.name}")
+            log.warning("training continues from the checkpoint before, %s", path.name)
         return header
     if damaged:
-        _warn("no intact checkpoint is left; training starts from the beginning")
+        log.warning("no intact checkpoint is left; training starts from the beginning")
     return None
 
 
-def _put_aside(path: Path) -> None:
-    aside = path.with_name(f"{path.name}.damaged")
+def _rename_damaged(path: Path) -> None:
+    renamed = path.with_name(f"{path.name}.damaged")
     with explain_disk_errors(path):
-        path.rename(aside)
-    _warn(f"{path} is not an intact checkpoint and was put aside as {aside.name}")
-
-
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+        path.rename(renamed)
+    log.warning("%s is not an intact checkpoint and was renamed to %s", path, renamed.name)
 
 
 def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
-    """Load a checkpoint into ``state`` and return its header; anything but an intact one of this run is refused."""
+    """Load a checkpoint into ``state`` and return its header; an error if it is damaged or of another run."""
     meta, tensors = broadcast_from_main(lambda: _read(path))
     if meta.get("config") != config_hash:
         raise UserError(f"{path} belongs to a run with another configuration; use the folder it came from.")
-    _refuse_others(path, state, meta, tensors)
+    _check_fits(path, state, meta, tensors)
     state.learner.load_state_dict(_group(tensors, "learner."), strict=True)
     for name, value in _group(tensors, "ema.").items():
         # Copied in place: the memory layout of the shadow decides which kernels evaluate it, hence the last bits.
@@ -130,6 +127,8 @@ def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     damaged = DamagedCheckpoint(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
+    if not path.is_file():  # opening a pipe would hang
+        raise damaged
     try:
         with safe_open(path, framework="pt") as handle:
             meta = parse_json((handle.metadata() or {}).get("unissl", "{}"))
@@ -142,19 +141,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return meta, tensors
 
 
-def _refuse_others(path: Path, state: TrainState, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """A digest tells that a file is whole, not who made it: its numbers have to be those of this very state."""
-    wanted = _tensors(state)
+def _check_fits(path: Path, state: TrainState, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Compare names, shapes and ranges with those of this run: an intact digest does not tell who wrote a file."""
+    expected = _tensors(state)
     parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
-    counts = [meta.get(name) for name in ("step", "metrics_size", "threads")]
-    fits = all(type(count) is int and 0 <= count < 2**53 for count in counts) and counts[2] in range(1, MAX_THREADS)
+    counts = [meta.get(name) for name in ("step", "metrics_size", "processes", "threads")]
+    fits = all(type(count) is int and 0 <= count < 2**53 for count in counts) and counts[3] in range(1, MAX_THREADS)
     fits = fits and isinstance(meta.get("seconds"), int | float) and 0 <= meta["seconds"] < 2**53
-    fits = fits and {name for name in wanted if not name.startswith("optimizer.")} <= set(tensors)
+    fits = fits and {name for name in expected if not name.startswith("optimizer.")} <= set(tensors)
     for name, value in tensors.items():
-        if found := _MOMENTUM.fullmatch(name):
-            fits = fits and int(found[1]) < len(parameters) and value.shape in ((), parameters[int(found[1])].shape)
+        if match := _MOMENTUM.fullmatch(name):
+            fits = fits and int(match[1]) < len(parameters) and value.shape in ((), parameters[int(match[1])].shape)
         else:
-            like = wanted.get(name)
+            like = expected.get(name)
             fits = fits and like is not None and (value.shape, value.dtype) == (like.shape, like.dtype)
     if not fits:
         raise UserError(f"{path} does not hold the state of this run; delete it to continue from the one before.")

@@ -1,38 +1,40 @@
-"""Plain-language checks of a run while it runs."""
+"""Checks of a run while it trains, in plain language."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 NOTHING_SELECTED = 0.001
-"""Mean share of pseudo-labels in use below which the pool teaches nothing."""
+"""Mean fraction of pseudo-labels in use below which the unlabelled pool teaches nothing."""
 ONE_SIDED = 0.95
-"""Share of one class above which a model seems to know no other."""
+"""Fraction of one class above which a model seems to predict no other."""
 GRACE = 0.25
-"""Share of the budget before which a run is too young for a warning."""
+"""Fraction of the budget before which a run is too young for a warning."""
 
 
-def collapse(predicted: npt.NDArray[np.int64], num_classes: int) -> str | None:
-    """A sentence when at most a third of the classes (or one of two) is ever predicted, or nearly always the same."""
-    used = len(np.unique(predicted))
+def collapse(predicted: npt.NDArray[np.int64], class_names: Sequence[str]) -> str | None:
+    """A warning if at most a third of the classes (or one of two) is ever predicted, or nearly always the same one."""
+    used, num_classes = len(np.unique(predicted)), len(class_names)
     top = int(np.bincount(predicted, minlength=num_classes).argmax())
-    share = float((predicted == top).mean())
-    if used > max(1, num_classes // 3) and share < ONE_SIDED:
+    fraction = float((predicted == top).mean())
+    if used > max(1, num_classes // 3) and fraction < ONE_SIDED:
         return None
     few = used if used == num_classes else f"Only {used}"
     return (
-        f"{few} of {num_classes} classes are predicted, {share:.0%} of the images as class {top}: unless they really "
-        "are that one-sided, the model is collapsing. More labels per class, a lower optim.lr or a milder "
-        "augment.geometry_scale usually help."
+        f"{few} of {num_classes} classes are predicted, {fraction:.0%} of the images as class {class_names[top]!r}: "
+        "unless they really are that one-sided, the model is collapsing. More labels per class, a lower optim.lr or a "
+        "milder augment.geometry_scale usually help."
     )
 
 
 def nothing_selected(mean_selected: float | None) -> str | None:
-    """A sentence when practically no pseudo-label was used since the last evaluation."""
+    """A warning if practically no pseudo-label was used since the last evaluation."""
     if mean_selected is None or mean_selected >= NOTHING_SELECTED:
         return None
     return (
-        f"Only {mean_selected:.2%} of the pseudo-labels are in use: the pool teaches next to nothing. "
+        f"Only {mean_selected:.2%} of the pseudo-labels are in use: the unlabelled pool teaches next to nothing. "
         "A lower method.threshold, or method sage, which has none, lets it in."
     )

@@ -15,27 +15,27 @@ from unissl.types import Batch, Losses, Prediction, Step
 
 
 class Learner(nn.Module):
-    """Network and method. Called with a batch and a step it gives the losses, with images a prediction."""
+    """Network and method. Called with a batch and a step it returns the losses, with images a prediction."""
 
     def __init__(self, net: nn.Module, method: Method) -> None:
         super().__init__()
         self.net = net
         self.method = method
-        self.fast: CompiledNet | None = None
-        """How losses call the network, where not plainly."""
+        self.compiled: CompiledNet | None = None
+        """The network as losses call it, if not the plain one."""
 
     def forward(self, batch: Batch | Tensor, step: Step | None = None) -> Losses | Prediction:
         if isinstance(batch, Tensor):
             return self.method.predict(cast(Network, self.net), batch)
         assert step is not None
-        return self.method.losses(cast(Network, data_parallel(self.fast or self.net)), batch, step)
+        return self.method.losses(cast(Network, data_parallel(self.compiled or self.net)), batch, step)
 
     def losses(self, batch: Batch, step: Step) -> Losses:
         return cast(Losses, self(batch, step))
 
     @torch.no_grad()
     def predict(self, images: Tensor, shadow: Mapping[str, Tensor] | None = None) -> Prediction:
-        """Predict in eval mode, with the parameters of ``shadow`` where given.
+        """Predict in eval mode, with the parameters of ``shadow`` if given.
 
         Buffers are always the live ones: BatchNorm statistics are not averaged, which is the convention of the
         paper's protocol.
@@ -48,8 +48,8 @@ class Learner(nn.Module):
             self.train(was_training)
 
     def untrained_parameters(self) -> frozenset[str]:
-        """Names of parameters that no loss can reach, as the network and the method declare them, or that stay."""
-        still = frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
+        """Names of frozen parameters, and of those that no loss reaches, as the network and the method declare them."""
+        frozen = frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
         of_net: frozenset[str] = getattr(self.net, "untrained_parameters", frozenset)()
         of_method = self.method.untrained_parameters()
-        return still | frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in of_method)
+        return frozen | frozenset(f"net.{n}" for n in of_net) | frozenset(f"method.{n}" for n in of_method)

@@ -1,7 +1,7 @@
-"""Too little memory, as a sentence that names smaller batches.
+"""Out of memory, as a sentence that suggests smaller batches.
 
 Python and NumPy raise MemoryError, torch's CUDA allocator an OutOfMemoryError, its CPU allocator a plain RuntimeError
-that only its words tell from others. Where the system kills the process instead, nothing can be said; the run resumes.
+that only its message tells from others. If the system kills the process instead, nothing is printed; the run resumes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CPU_ALLOCATOR = ("can't allocate memory", "not enough memory")
 
 
 class OutOfMemory(UserError):
-    """What was asked for does not fit."""
+    """The configured batches do not fit into memory."""
 
 
 @contextmanager
-def explain_memory_errors(batch: BatchConfig) -> Iterator[None]:
-    """Explain what is raised for want of memory; everything else passes."""
+def memory_errors(batch: BatchConfig) -> Iterator[None]:
+    """Turn errors of the allocators into :class:`OutOfMemory`; all others pass."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -39,7 +39,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def suggestion(batch: BatchConfig) -> str:
-    """Half of each batch, or of the images once the batches are single images."""
+    """Suggest half of each batch, or smaller images if the batches are single images already."""
     smaller = {name: size // 2 for name, size in batch.model_dump().items() if size > 1}
     if not smaller:
         return (

@@ -12,8 +12,8 @@ from torch import nn
 from unissl.config import Settings
 from unissl.nets.fine_tuning import PretrainedStages
 
-LR_SCALE = "share"
-"""Key under which a group of the optimiser keeps its share of the rate."""
+LR_SCALE = "lr_scale"
+"""Key of an optimiser group: factor of its learning rate."""
 
 
 class OptimConfig(Settings):
@@ -22,7 +22,7 @@ class OptimConfig(Settings):
     lr: float = Field(default=0.03, gt=0)
     """Learning rate at the start."""
     backbone_lr_scale: float = Field(default=0.1, gt=0, le=1)
-    """With net.pretrained: the rate of the pretrained part, as a share of the rate."""
+    """With net.pretrained: learning rate of the pretrained part, as a factor of lr."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD."""
     weight_decay: float = Field(default=5e-4, ge=0)
@@ -34,19 +34,19 @@ class OptimConfig(Settings):
 
 
 def build_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """Two groups: decayed (>= 2 dimensions) and not decayed; two more at a lower rate for what starts pretrained."""
+    """Two groups: decayed (>= 2 dimensions) and not decayed; two more at a lower rate for pretrained parameters."""
     pretrained = {id(p) for part in module.modules() if isinstance(part, PretrainedStages) for p in part.parameters()}
     parameters = [p for p in module.parameters() if p.requires_grad]
-    groups = _groups([p for p in parameters if id(p) not in pretrained], config, share=1.0)
+    groups = _groups([p for p in parameters if id(p) not in pretrained], config, lr_scale=1.0)
     if pretrained:
-        groups += _groups([p for p in parameters if id(p) in pretrained], config, share=config.backbone_lr_scale)
+        groups += _groups([p for p in parameters if id(p) in pretrained], config, lr_scale=config.backbone_lr_scale)
     if config.name == "adam":
         return torch.optim.Adam(groups, lr=config.lr, foreach=True)
     return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)
 
 
-def _groups(parameters: list[nn.Parameter], config: OptimConfig, share: float) -> list[dict[str, Any]]:
-    rate = {"lr": share * config.lr, LR_SCALE: share}
+def _groups(parameters: list[nn.Parameter], config: OptimConfig, lr_scale: float) -> list[dict[str, Any]]:
+    rate = {"lr": lr_scale * config.lr, LR_SCALE: lr_scale}
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay, **rate},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0, **rate},
@@ -54,7 +54,7 @@ def _groups(parameters: list[nn.Parameter], config: OptimConfig, share: float) -
 
 
 def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
-    """The rate of step ``iteration`` (0-based)."""
+    """The learning rate of step ``iteration`` (0-based)."""
     if config.schedule == "constant":
         return config.lr
     if config.schedule == "step":
@@ -63,6 +63,6 @@ def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Every group gets its share of the rate."""
+    """Set the learning rate of every group, scaled by the group's factor."""
     for group in optimizer.param_groups:
         group["lr"] = group[LR_SCALE] * rate

@@ -1,23 +1,54 @@
-"""Being asked to stop: save what there is, leave with a code that says that a restart will go on from there.
+"""Signals that ask a command to stop: save the state, say how to continue, exit with a code that invites a restart.
 
-Inside a training loop a signal is noted and obeyed after the step, with a checkpoint (:func:`listen`). Everywhere else
-a command stops where it is (:func:`leave_when_asked`): every file is moved into its place whole and training itself is
-saved, so there is nothing to finish first.
+Inside a training loop a signal is deferred to the end of the step, where a checkpoint is written
+(:func:`defer_signals`). Everywhere else a command stops at once (:func:`exit_on_signal`): every file is moved to its
+path whole and training is saved, so there is nothing to finish first.
 """
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from os import PathLike
 from types import FrameType
 from typing import Any
 
 PREEMPTED = 75
 """Exit code after SIGTERM or SIGUSR1: the system's EX_TEMPFAIL, which invites to try again. Not 128 + signal, which is
-also what a shell says of a process that died of the signal with nothing saved."""
+also a shell's code for a process that the signal killed with nothing saved."""
 FROM_SCHEDULERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 """Windows has no SIGUSR1."""
+REPEAT = ("finished work is kept", "repeat the command to continue")
+"""What is kept when a command stops, and how to continue."""
+
+_hint: ContextVar[tuple[str, str]] = ContextVar("hint", default=REPEAT)
+
+
+@contextmanager
+def resume_hint(folder: PathLike[str] | str) -> Iterator[None]:
+    """Inside, a stopped command names the one that continues the run in ``folder``. The outermost hint counts."""
+    command = f"unissl train --resume --out {shlex.quote(str(folder))}"
+    hint = (
+        _hint.get()
+        if _hint.get() != REPEAT
+        else (f"finished stages are saved in {folder}", f"continue with: {command}")
+    )
+    token = _hint.set(hint)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = stop.args or hint
+        raise
+    finally:
+        _hint.reset(token)
+
+
+def interrupt_message(stop: KeyboardInterrupt) -> str:
+    """The sentence that a command prints after Ctrl-C: what is kept and how to continue."""
+    return "; ".join(("stopped by Ctrl-C", *(stop.args or _hint.get())))
 
 
 class StopRequest:
@@ -31,28 +62,28 @@ class StopRequest:
 
 
 class Interrupted(Exception):
-    """Stopped on a signal, with everything saved that a restart needs. ``step`` is given where training stopped."""
+    """Stopped by a signal, with everything saved that a restart needs; ``step`` is the last one of training."""
 
     def __init__(self, signal_number: int, step: int | None = None) -> None:
-        name = signal.Signals(signal_number).name
-        saved = "what is done is kept" if step is None else "the state is saved"
-        super().__init__(f"stopped by {name}{'' if step is None else f' after step {step}'}; {saved}")
+        kept, how = _hint.get()
+        when, kept = ("", kept) if step is None else (f" after step {step}", "the state is saved")
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}{when}; {kept}; {how}")
         self.exit_code = 128 + signal_number if signal_number == signal.SIGINT else PREEMPTED
 
 
 @contextmanager
 def defer_signals() -> Iterator[StopRequest]:
-    """Note SIGINT, SIGTERM and SIGUSR1. A second SIGINT acts as usual; schedulers repeat theirs without meaning more.
-    Off outside the main thread."""
+    """Record SIGINT, SIGTERM and SIGUSR1 instead of stopping. A second SIGINT stops at once; schedulers repeat theirs
+    without meaning more. Has no effect outside the main thread."""
     request = StopRequest()
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record(number: int, frame: FrameType | None) -> None:
         request.signal = number
         if number == signal.SIGINT:
-            signal.signal(number, before[number])
+            signal.signal(number, previous[number])
 
-    before: dict[int, Any] = {}
-    with _handlers((signal.SIGINT, *FROM_SCHEDULERS), note, before):
+    previous: dict[int, Any] = {}
+    with _handlers((signal.SIGINT, *FROM_SCHEDULERS), record, previous):
         yield request
 
 
@@ -60,23 +91,23 @@ def defer_signals() -> Iterator[StopRequest]:
 def exit_on_signal() -> Iterator[None]:
     """Turn SIGTERM and SIGUSR1 into :class:`Interrupted`; SIGINT is a KeyboardInterrupt already."""
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
-    with _handlers(FROM_SCHEDULERS, leave, {}):
+    with _handlers(FROM_SCHEDULERS, stop, {}):
         yield
 
 
 @contextmanager
-def _handlers(numbers: tuple[int, ...], handler: Any, before: dict[int, Any]) -> Iterator[None]:
-    """Install a handler for a while; the ones that were there are in ``before``."""
+def _handlers(numbers: tuple[int, ...], handler: Any, previous: dict[int, Any]) -> Iterator[None]:
+    """Install a handler for a while; ``previous`` receives the ones that it replaces."""
     try:
         for number in numbers:
-            before[number] = signal.signal(number, handler)
+            previous[number] = signal.signal(number, handler)
     except ValueError:
         pass  # Signals belong to the main thread; a library user in another thread keeps theirs.
     try:
         yield
     finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+        for number, old in previous.items():
+            signal.signal(number, old)

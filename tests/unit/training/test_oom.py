@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unissl.batches import BatchConfig
-from unissl.training.oom import OutOfMemory, explain_memory_errors
+from unissl.training.oom import OutOfMemory, memory_errors
 
 HUGE = 1 << 60
 
@@ -36,7 +36,7 @@ def by_windows() -> None:
 @pytest.mark.parametrize("fail", [by_python, by_numpy, by_torch, by_cuda, by_windows])
 def test_a_smaller_batch_is_named(fail: object) -> None:
     assert callable(fail)
-    with pytest.raises(OutOfMemory) as caught, explain_memory_errors(BatchConfig(labelled=64, unlabelled=448, evaluation=1)):
+    with pytest.raises(OutOfMemory) as caught, memory_errors(BatchConfig(labelled=64, unlabelled=448, evaluation=1)):
         fail()
     said = str(caught.value)
     assert "not enough memory for batches of 64 labelled and 448 unlabelled images" in said and "\n" not in said
@@ -46,11 +46,11 @@ def test_a_smaller_batch_is_named(fail: object) -> None:
 def test_where_batches_cannot_shrink_the_images_can() -> None:
     with (
         pytest.raises(OutOfMemory, match=r"smaller images \(--set data\.size=\.\.\.\)"),
-        explain_memory_errors(BatchConfig(labelled=1, unlabelled=1, evaluation=1)),
+        memory_errors(BatchConfig(labelled=1, unlabelled=1, evaluation=1)),
     ):
         by_python()
 
 
 def test_other_errors_pass() -> None:
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), explain_memory_errors(BatchConfig()):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), memory_errors(BatchConfig()):
         torch.zeros(2, 3) @ torch.zeros(2, 3)

@@ -7,6 +7,7 @@ the run, so an engine may die at any moment and another one go on.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import traceback
 from collections.abc import Callable
@@ -22,8 +23,11 @@ from unissl.paper.grid.plan import PlannedRun
 from unissl.paper.grid.storage import FAILED, ORIGIN, LocalPlace, RemotePlace, State, examine, is_url, place_of
 from unissl.run.config import build_config
 from unissl.run.pipeline import resume, run
-from unissl.run_folder import RunFolder, write_json
+from unissl.run_folder import RunFolder
 from unissl.training.signals import Interrupted
+from unissl.utils.atomic import require_real_folder, require_regular_file, write_json
+from unissl.utils.progress import silenced
+from unissl.utils.streams import steady_streams
 
 Prepare = Callable[[], None]
 """Set-up of a process that will train, from those who may do so (:mod:`unissl.cli.process`)."""
@@ -60,7 +64,15 @@ class Task:
     @property
     def folder(self) -> Path:
         """Where the run is carried out."""
-        return Path(self.scratch if is_url(self.root) else self.root) / self.scale / self.name
+        return self._top / self.scale / self.name
+
+    def beside(self, *names: str) -> Path:
+        """A folder in that of all runs of this scale; a link in its place is refused, for runs write into it."""
+        return require_real_folder(self._top, self.scale, *names)
+
+    @property
+    def _top(self) -> Path:
+        return Path(self.scratch if is_url(self.root) else self.root)
 
 
 @dataclass(frozen=True)
@@ -74,15 +86,18 @@ class Report:
     stop: bool = False
 
 
+@steady_streams()  # whoever started the grid may have closed the terminal, or piped it to a reader that has left
 def work(task: Task, prepare: Prepare) -> Report:
     """Carry out a task in a process of its own; nothing but a signal gets out of it."""
     try:
         prepare()
         if task.data is not None:
             os.environ["UNISSL_DATA"] = task.data
-        lock = task.folder.parent / ".locks" / f"{task.name}.lock"
+        task.beside(task.name)
+        lock = require_regular_file(task.beside(".locks") / f"{task.name}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock, timeout=SECONDS_FOR_LOCK):
+        # Many workers share one terminal; warnings are in each run's record.
+        with FileLock(lock, timeout=SECONDS_FOR_LOCK), silenced(logging.ERROR):
             return _locked(task)
     except Timeout:
         return Report(task, "failed", reason=f"another process is at work in {task.folder}; wait for it")
@@ -101,9 +116,9 @@ def _locked(task: Task) -> Report:
         return Report(task, "failed", reason=found.reason)
     (task.folder / FAILED).unlink(missing_ok=True)
     if RunFolder(task.folder).holds_run:
-        finished = resume(task.folder, {"machine": task.tree["machine"]}, quiet=True)
+        finished = resume(task.folder, {"machine": task.tree["machine"]})
     else:
-        finished = run(build_config(task.tree), task.folder, quiet=True)
+        finished = run(build_config(task.tree), task.folder)
     write_json(task.folder / ORIGIN, task.origin)
     if isinstance(task.place, RemotePlace):
         task.place.receive(task.folder)
@@ -119,7 +134,7 @@ def record_failure(task: Task, error: Exception | str) -> Report:
     if isinstance(error, Exception) and not expected:
         facts["traceback"] = traceback.format_exception(error)
     try:
-        task.folder.mkdir(parents=True, exist_ok=True)
+        task.beside(task.name).mkdir(parents=True, exist_ok=True)
         write_json(task.folder / FAILED, facts)
         if isinstance(task.place, RemotePlace):
             task.place.receive_file(task.folder / FAILED)
