@@ -146,7 +146,7 @@ def export(run: Paths, out: Paths | None = None, format: str = "onnx") -> Path:
     Example:
         >>> unissl.export("runs/first", "model.onnx")  # doctest: +SKIP
     """
-    return export_model(run, out, format)
+    return export_model(run, out, format).path
 
 
 def list_methods() -> list[str]:

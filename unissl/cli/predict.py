@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +10,18 @@ from typing import TYPE_CHECKING
 from unissl.errors import UserError
 
 if TYPE_CHECKING:
+    from unissl.inference.image_source import ImageSource
     from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import Model
-    from unissl.inference.predict_files import Records
+    from unissl.inference.prediction_table import Records
 
 SUFFIXES = ("", ".csv", ".parquet")
 
 
 def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> None:
-    """Classify image files with the model of a run folder, as many as there are; writes CSV or parquet.
+    """Classify image files with a trained model and write CSV or Parquet.
 
-    A command that was stopped or killed goes on where it was when it is given again.
+    If interrupted, rerun the same command to resume.
 
     Example: unissl predict runs/first photos/ --out predictions.csv
 
@@ -44,51 +44,43 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     prepare_process()
     import torch
 
+    from unissl.inference.image_source import open_images
     from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import load_model
     from unissl.run_folder import RunFolder
 
     folder = RunFolder(run)
     model = load_model(folder)
-    files = [file for path in images for file in find_images(path)]
+    source = open_images(images)
     if out is None:
-        print_predictions(model, files)
+        print_predictions(model, source)
         return
-    with PredictionJournal(out, folder, files, torch.get_num_threads(), len(model.class_names)) as draft:
-        torch.set_num_threads(draft.threads)
+    files = source.files or []
+    with PredictionJournal(out, folder, files, torch.get_num_threads(), len(model.class_names)) as journal:
+        torch.set_num_threads(journal.threads)
+        if journal.done:
+            print(f"resuming after {journal.done} of {len(files)} files in {journal.path}", file=sys.stderr)
         try:
-            fill(draft, model, files)
+            for records in predict_with_progress(model, source, journal.done):
+                journal.append(records)
         except KeyboardInterrupt:
             print(
-                f"stopped after {draft.done} of {len(files)} files; the same command goes on from there",
+                f"stopped after {journal.done} of {len(files)} files; rerun the same command to resume",
                 file=sys.stderr,
             )
             raise
-        write_table(draft, model, files)
+        write_predictions(journal, model, files)
 
 
-def find_images(path: Path) -> list[str]:
-    """The file itself, or every image below the folder."""
-    from unissl.data import list_images
-
-    if path.is_file():
-        return [os.fspath(path)]
-    if not path.is_dir():
-        raise UserError(f"There is no file or folder {path}; check the path.")
-    found = [os.path.join(path, name) for name in list_images(path)]
-    if not found:
-        raise UserError(f"The folder {path} holds no images; name one that does.")
-    return found
-
-
-def chunks_of(model: Model, files: list[str], done: int = 0) -> Iterator[Records]:
-    """Records of the files after the first ``done``, with a bar; files that cannot be read are named on stderr."""
+def predict_with_progress(model: Model, source: ImageSource, done: int = 0) -> Iterator[Records]:
+    """Records of the files after the first ``done``, with a progress bar; unreadable files are named on stderr."""
     from unissl.inference.predict_files import predict_chunks
     from unissl.utils.file_names import printable
     from unissl.utils.progress import Progress
 
+    files = source.files or []
     with Progress("predictions", len(files) - done) as progress:
-        for records, reasons in predict_chunks(model, files, done):
+        for records, reasons in predict_chunks(model, source, done):
             for position, reason in reasons.items():
                 print(f"skipped {printable(files[done + position])}: {reason}", file=sys.stderr)
             yield records
@@ -96,52 +88,45 @@ def chunks_of(model: Model, files: list[str], done: int = 0) -> Iterator[Records
             progress.advance(len(records))
 
 
-def fill(draft: PredictionJournal, model: Model, files: list[str]) -> None:
-    if draft.done:
-        print(f"going on after {draft.done} of {len(files)} files that {draft.path} holds", file=sys.stderr)
-    for records in chunks_of(model, files, draft.done):
-        draft.append(records)
-
-
-def print_predictions(model: Model, files: list[str]) -> None:
-    from unissl.inference.prediction_table import count_reviews, table_rows, write_csv
+def print_predictions(model: Model, source: ImageSource) -> None:
+    """Predictions as CSV on standard output."""
+    from unissl.inference.prediction_table import count_reviews, file_tables, write_csv
+    from unissl.utils.streams import printed_result
 
     unreadable = 0
 
     def counted() -> Iterator[Records]:
         nonlocal unreadable
-        for records in chunks_of(model, files):
+        for records in predict_with_progress(model, source):
             unreadable += count_reviews([records])["unreadable"]
             yield records
 
-    write_csv(sys.stdout, table_rows(files, counted(), model.class_names))
-    refuse_if_nothing_was_read(unreadable, len(files))
+    try:
+        with printed_result() as handle:
+            write_csv(handle, file_tables(source.files or [], counted(), model.class_names))
+    except UnicodeEncodeError as error:
+        letters = error.object[error.start : error.end]
+        raise UserError(
+            f"Standard output is {error.encoding}, which lacks {letters!a}; set PYTHONIOENCODING=utf-8, or write "
+            "a file with --out."
+        ) from None
+    check_any_read(unreadable, len(source))
 
 
-def write_table(draft: PredictionJournal, model: Model, files: list[str]) -> None:
-    """Turn the finished draft into the table, and say how many files to look at."""
-    from unissl.inference.prediction_table import count_reviews, table_rows, write_csv, write_parquet
-    from unissl.run_folder import write_atomically
+def write_predictions(journal: PredictionJournal, model: Model, files: list[str]) -> None:
+    """Write the table from the complete journal, and print how many files to review."""
+    from unissl.inference.prediction_table import count_reviews, file_tables, write_table
 
-    looks = count_reviews(draft.blocks())
-    if looks["unreadable"] == len(files):
-        draft.remove()
-    refuse_if_nothing_was_read(looks["unreadable"], len(files))
-
-    def write(path: Path) -> None:
-        rows = table_rows(files, draft.blocks(), model.class_names)
-        if draft.out.suffix.lower() == ".parquet":
-            write_parquet(path, rows)
-        else:
-            with path.open("w", encoding="utf-8", newline="") as handle:
-                write_csv(handle, rows)
-
-    write_atomically(draft.out, write)
-    draft.remove()
-    reasons = ", ".join(f"{count} {reason}" for reason, count in looks.items() if count)
-    print(f"{len(files)} files in {draft.out}; look at: {reasons or 'none'}")
+    reviews = count_reviews(journal.blocks())
+    if reviews["unreadable"] == len(files):
+        journal.remove()
+    check_any_read(reviews["unreadable"], len(files))
+    write_table(journal.out, file_tables(files, journal.blocks(), model.class_names))
+    journal.remove()
+    reasons = ", ".join(f"{count} {reason}" for reason, count in reviews.items() if count)
+    print(f"{len(files)} files in {journal.out}; review: {reasons or 'none'}")
 
 
-def refuse_if_nothing_was_read(unreadable: int, files: int) -> None:
+def check_any_read(unreadable: int, files: int) -> None:
     if unreadable == files:
         raise UserError("None of the images could be read; give files that Pillow can open.")

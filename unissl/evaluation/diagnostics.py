@@ -1,33 +1,33 @@
-"""What only the truth of the pool can tell. The one place that may look at it; nothing here reaches training."""
+"""Diagnostics that need the true labels of the pool. The only module that may read them; nothing reaches training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.metrics import f1_score
-from torch import Tensor
 
 from unissl.batches import Batches
 from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, neighbours, order_of_pool, votes, walk_of
 from unissl.evaluation.metrics import accuracy
+from unissl.evaluation.predictions import Forward
 from unissl.methods.base import Method
-from unissl.types import OOD, UNLABELLED, Outputs, Prediction
+from unissl.types import OOD, UNLABELLED
 
 Labels = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 DIGITS = 5
-"""Decimals of the shares in the record of a run."""
+"""Decimals of the fractions in metrics.jsonl."""
 
 
 def pseudo_label_quality(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
-    """Histogram of predicted classes over the pool, split into right and wrong where the truth is known.
+    """Histogram of predicted classes over the pool, split into right and wrong if the truth is known.
 
-    Without truth (a user's own folder) only the histogram is given, and ``truth_known`` says so. Whatever class is
-    given to an image of none of the classes is wrong; ``outside`` counts such images.
+    Without truth (a user's own folder) ``truth_known`` is False and only the histogram is returned. Any class predicted
+    for an OOD image is wrong; ``ood`` counts these images.
     """
     histogram = np.bincount(predicted, minlength=num_classes)
     if (truth == UNLABELLED).any():
@@ -45,25 +45,19 @@ def pseudo_label_quality(truth: Labels, predicted: Labels, num_classes: int) -> 
 
 
 def pool_record(
-    answer: Callable[[Tensor], Outputs | Prediction],
-    method: Method,
-    batches: Batches,
-    rows: Labels,
-    truth: Labels,
-    step: int,
+    forward: Forward, method: Method, batches: Batches, rows: Labels, truth: Labels, step: int
 ) -> dict[str, Any]:
-    """Quality of pseudo-labels and of relations as they are at this step, by the live weights on weak views; empty
-    where the truth is not known. ``rows`` are those of the pool and ``truth`` their classes."""
+    """Quality of pseudo-labels and of relations at this step, by the live weights on weak views; empty if the truth is
+    not known. ``rows`` are the rows of the pool and ``truth`` their classes."""
     if not len(rows) or (truth == UNLABELLED).any():
         return {}
     order = order_of_pool(len(rows))
-    groups = embed_pool(answer, method, batches, rows[order], step)
+    groups = embed_pool(forward, method, batches, rows[order], step)
     pseudo = torch.cat([group.pseudo for group in groups]).cpu().numpy()
     classes = method.info.num_classes
     quality = pseudo_label_quality(truth[order], pseudo, classes)
-    shown = ("accuracy", "predicted", "true_positives", "truth", "ood")
     return {
-        **{name: quality[name] for name in shown},
+        **{name: quality[name] for name in ("accuracy", "predicted", "true_positives", "truth", "ood")},
         "f1": macro_f1(truth[order], pseudo),
         **relation_quality(groups, truth[order], walk_of(method), classes),
     }
@@ -76,36 +70,36 @@ def macro_f1(truth: Labels, predicted: Labels) -> float:
 
 
 def relation_quality(groups: Sequence[Group], truth: Labels, walk: RandomWalk, num_classes: int) -> dict[str, Any]:
-    """Whether relations between images know better than pseudo-labels. The rule is ours, since the paper gives none.
+    """Whether relations between images correct pseudo-labels. The rule is this package's; the paper defines none.
 
-    Each image hears the pseudo-labels of its neighbours, weighted by G without the image itself. ``corrected`` is the
-    share of wrongly pseudo-labelled images that this vote gets right (the correction ratio), ``spoiled`` the share of
-    rightly labelled ones that it gets wrong, ``vote_accuracy`` that of the vote; images of none of the classes, which
-    no vote can get right, do not count. ``mass_on_majority`` and ``mass_on_own`` are, by true class, how much of the
-    neighbours' weight lies on images of the pool's largest class and of the image's own. None where there is nothing to
-    take a share of.
+    Each image gets a vote of its neighbours' pseudo-labels, weighted by G without the image itself. ``corrected`` is
+    the fraction of wrongly pseudo-labelled images that the vote gets right (the correction ratio), ``spoiled`` the
+    fraction of rightly labelled ones that it gets wrong, ``vote_accuracy`` the accuracy of the vote; OOD images, which
+    no vote can get right, are left out. ``mass_on_majority`` and ``mass_on_own`` are, by true class, the fraction of
+    the neighbours' weight on images of the pool's largest class and of the image's own class. None for a fraction of
+    nothing.
     """
     if any(len(group.pseudo) < 2 for group in groups):
         return {}
     known = truth != OOD
     pseudo = torch.cat([group.pseudo for group in groups]).cpu().numpy()
-    said = votes(groups, walk, num_classes).cpu().numpy()
-    right_before, right_after = (pseudo == truth)[known], (said == truth)[known]
+    voted = votes(groups, walk, num_classes).cpu().numpy()
+    right_before, right_after = (pseudo == truth)[known], (voted == truth)[known]
     mass = class_mass(groups, truth, walk, num_classes)
     counts = np.bincount(truth[known], minlength=num_classes)
     present = counts > 0
     majority = mass[:, int(counts.argmax())]
     return {
-        "vote_accuracy": _share(right_after),
-        "corrected": _share(right_after[~right_before]),
-        "spoiled": _share(~right_after[right_before]),
+        "vote_accuracy": _fraction(right_after),
+        "corrected": _fraction(right_after[~right_before]),
+        "spoiled": _fraction(~right_after[right_before]),
         "mass_on_majority": _rounded(majority, present),
         "mass_on_own": _rounded(mass.diagonal(), present),
     }
 
 
 def class_mass(groups: Sequence[Group], truth: Labels, walk: RandomWalk, num_classes: int) -> Floats:
-    """How much of the weight of an image's neighbours lies on each class: mean over the images of a class, (C, C)."""
+    """Fraction of the weight of an image's neighbours on each class: mean over the images of a class, (C, C)."""
     mass, counts, start = np.zeros((num_classes, num_classes)), np.zeros(num_classes), 0
     for group in groups:
         labels = truth[start : start + len(group.pseudo)]
@@ -118,9 +112,9 @@ def class_mass(groups: Sequence[Group], truth: Labels, walk: RandomWalk, num_cla
     return np.asarray(mass / np.maximum(counts, 1)[:, None])
 
 
-def _share(flags: npt.NDArray[np.bool_]) -> float | None:
+def _fraction(flags: npt.NDArray[np.bool_]) -> float | None:
     return round(float(flags.mean()), DIGITS) if len(flags) else None
 
 
 def _rounded(values: Floats, present: npt.NDArray[np.bool_]) -> list[float | None]:
-    return [round(float(value), DIGITS) if there else None for value, there in zip(values, present, strict=True)]
+    return [round(float(value), DIGITS) if occurs else None for value, occurs in zip(values, present, strict=True)]

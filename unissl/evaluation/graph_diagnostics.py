@@ -1,15 +1,14 @@
-"""What the structural consensus G of SAGE says about the pool: images as nodes, and how a walk gets from one to
-another.
+"""The structural consensus G of SAGE over the pool: images are nodes, G the walk probabilities between them.
 
-In training G joins the images of one batch. Here the pool is drawn into groups of the size of such a batch, in an order
-that is always the same, and each group has a G of its own, from weak views alone. So any trained network can be asked,
-SAGE by its projections z and its own settings, another method by its features and SAGE's defaults.
+In training G relates the images of one batch. Here the pool is cut into groups of that size, in a fixed order, and
+each group has its own G from weak views alone. So G can be computed for any trained network: for SAGE from its
+projections z and its own config, for another method from its features and SAGE's defaults.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,20 +17,20 @@ import torch
 from torch import Tensor
 
 from unissl.batches import Batches
+from unissl.evaluation.predictions import Forward, features_of
 from unissl.methods.base import Method
 from unissl.methods.sage import SAGE, SAGEConfig, unit_rows
 from unissl.ops.graph import affinity_scale, relational_embedding, structural_consensus
-from unissl.types import Outputs, Prediction
 
 Rows = npt.NDArray[np.int64]
 MAX_IMAGES = 20_000
-"""Images of the pool that are looked at; of a larger one a random part, always the same."""
+"""Images of the pool that are embedded; of a larger pool a fixed random subset."""
 STREAM = "diagnostics"
 
 
 @dataclass(frozen=True)
 class RandomWalk:
-    """The settings of G: lambda, beta, temperature, bias of a node towards itself, and P where K is not d + 1."""
+    """The parameters of G: lambda, beta, temperature, self-bias, and the anchors P if K is not d + 1."""
 
     ridge: float
     steps: int
@@ -46,14 +45,14 @@ class RandomWalk:
 
 @dataclass(frozen=True)
 class Group:
-    """Images that share a graph: their pseudo-labels (n,) and their coordinates (n, d)."""
+    """Images of one graph: their pseudo-labels (n,) and their coordinates (n, d)."""
 
     pseudo: Tensor
     nodes: Tensor
 
 
 def walk_of(method: Method) -> RandomWalk:
-    """SAGE's own settings, or its defaults for another method."""
+    """The config of SAGE, or its defaults for another method."""
     cfg = method.cfg if isinstance(method, SAGE) else SAGEConfig()
     cfg = cfg.for_data(method.info.num_classes)
     anchors = method.anchors if isinstance(method, SAGE) and cfg.num_anchors is not None else None
@@ -61,7 +60,7 @@ def walk_of(method: Method) -> RandomWalk:
 
 
 def nodes_of(method: Method, features: Tensor) -> Tensor:
-    """z of SAGE, of unit length where its form says so; the unit features of a method without projection."""
+    """z of SAGE, of unit length if its config says so; the unit features of a method without projection."""
     if isinstance(method, SAGE) and method.project is not None:
         z: Tensor = method.project(features)
         return unit_rows(z) if method.cfg.normalise else z
@@ -69,23 +68,20 @@ def nodes_of(method: Method, features: Tensor) -> Tensor:
 
 
 def order_of_pool(size: int) -> Rows:
-    """Positions in the pool, which lies there class by class, in the order in which they are grouped."""
+    """Positions in the pool, which is sorted by class, in the order in which they are grouped."""
     return np.random.default_rng(0).permutation(size)[:MAX_IMAGES]
 
 
 @torch.no_grad()
-def embed_pool(
-    answer: Callable[[Tensor], Outputs | Prediction], method: Method, batches: Batches, rows: Rows, step: int
-) -> list[Group]:
+def embed_pool(forward: Forward, method: Method, batches: Batches, rows: Rows, step: int) -> list[Group]:
     """Weak views of these rows through the network, cut into groups of about a training batch's size."""
     was_training = method.training
     method.eval()
     groups, start = [], 0
     for part in np.array_split(rows, max(1, math.ceil(len(rows) / batches.config.unlabelled))):
-        where = slice(start, start + len(part))
-        said = answer(batches.views("weak", part, seed=batches.seed, step=step, stream=STREAM, positions=where))
-        features = said.feat if isinstance(said, Outputs) else said.features
-        groups.append(Group(said.logits.argmax(-1), nodes_of(method, features)))
+        positions = slice(start, start + len(part))
+        outputs = forward(batches.views("weak", part, seed=batches.seed, step=step, stream=STREAM, positions=positions))
+        groups.append(Group(outputs.logits.argmax(-1), nodes_of(method, features_of(outputs))))
         start += len(part)
     method.train(was_training)
     return groups
@@ -93,7 +89,7 @@ def embed_pool(
 
 @torch.no_grad()
 def neighbours(nodes: Tensor, walk: RandomWalk) -> Tensor:
-    """G (n, n) without its diagonal, rows scaled to sum one again: how much each image hears of each other one."""
+    """G (n, n) without its diagonal, rows renormalised to sum one: the weight of the other images in a vote."""
     if walk.anchors is None:
         affinity = affinity_scale(nodes.shape[1], nodes.shape[1] + 1, walk.ridge) * (nodes @ nodes.T)
     else:
@@ -106,9 +102,9 @@ def neighbours(nodes: Tensor, walk: RandomWalk) -> Tensor:
 
 
 def votes(groups: Sequence[Group], walk: RandomWalk, num_classes: int) -> Tensor:
-    """The class that the other images' pseudo-labels give each image, weighted by G, (M,)."""
-    said = []
+    """The class that the other images' pseudo-labels vote for, weighted by G, (M,)."""
+    voted = []
     for group in groups:
         labels = torch.nn.functional.one_hot(group.pseudo, num_classes).to(group.nodes.dtype)
-        said.append((neighbours(group.nodes, walk) @ labels).argmax(1))
-    return torch.cat(said)
+        voted.append((neighbours(group.nodes, walk) @ labels).argmax(1))
+    return torch.cat(voted)

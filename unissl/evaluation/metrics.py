@@ -1,17 +1,20 @@
-"""How good predictions are. ``labels=`` is always passed, so a class missing from a test set changes no shape."""
+"""Metrics of predictions. ``labels=`` is always passed, so a class missing from a test set changes no shape."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
+from unissl.evaluation.intervals import Interval, wilson_interval
 from unissl.evaluation.predictions import Predictions
 from unissl.types import OOD
 
 Labels = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 
 def accuracy(truth: Labels, predicted: Labels) -> float:
@@ -34,18 +37,67 @@ def score(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
 
 
 def evaluate_predictions(truth: Labels, predictions: Predictions, num_classes: int) -> dict[str, Any]:
-    """Scores on the images of known classes and, where there are others, how well the outlier score finds those."""
+    """:func:`score` of the in-distribution images and, if there are OOD images, the AUROC of the outlier score."""
+    return _evaluate(truth, predictions.classes, predictions.outlier_score, num_classes)
+
+
+def _evaluate(truth: Labels, classes: Labels, outlier_score: Floats, num_classes: int) -> dict[str, Any]:
     known = truth != OOD
-    scores = score(truth[known], predictions.classes[known], num_classes)
+    scores = score(truth[known], classes[known], num_classes)
     if not known.all():
-        scores["auroc"] = outlier_auroc(truth, predictions.outlier)
+        scores["auroc"] = outlier_auroc(truth, outlier_score)
         scores["ood_test_images"] = int((~known).sum())
     return scores
 
 
-def outlier_auroc(truth: Labels, outlier: npt.NDArray[np.float32]) -> float:
-    """Chance that an image of none of the classes has a higher outlier score than one of a class (ties count half)."""
-    return float(roc_auc_score(truth == OOD, outlier))
+def outlier_auroc(truth: Labels, outlier_score: Floats) -> float:
+    """Probability that an OOD image has a higher outlier score than an image of a class (ties count half)."""
+    return float(roc_auc_score(truth == OOD, outlier_score))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a model on labelled images."""
+
+    images: int
+    """Images of the classes; OOD images are counted in ``ood_images``."""
+    accuracy: float
+    interval: Interval
+    """95 % interval of the accuracy (Wilson)."""
+    balanced_accuracy: float
+    per_class_recall: dict[str, float | None]
+    """By class name; None if no image has the class."""
+    confusion_matrix: Labels
+    """(C, C), rows true and columns predicted."""
+    ood_images: int = 0
+    auroc: float | None = None
+    """Of the outlier score, if there are OOD images."""
+    unreadable: int = 0
+    """Images that could not be read and were left out."""
+
+    @classmethod
+    def of(
+        cls, truth: Labels, classes: Labels, outlier_score: Floats, class_names: tuple[str, ...], unreadable: int = 0
+    ) -> Evaluation:
+        """From true and predicted classes (n,), -2 for a true class out of distribution, and outlier scores (n,)."""
+        scores = _evaluate(truth, classes, outlier_score, len(class_names))
+        matrix = np.array(scores["confusion_matrix"], dtype=np.int64)
+        return cls(
+            int(matrix.sum()),
+            scores["accuracy"],
+            wilson_interval(int(matrix.trace()), int(matrix.sum())),
+            scores["balanced_accuracy"],
+            dict(zip(class_names, scores["per_class_recall"], strict=True)),
+            matrix,
+            scores.get("ood_test_images", 0),
+            scores.get("auroc"),
+            unreadable,
+        )
+
+    def __str__(self) -> str:
+        low, high = self.interval.low, self.interval.high
+        balanced = f"balanced accuracy {self.balanced_accuracy:.4f}"
+        return f"accuracy {self.accuracy:.4f} (95 % interval {low:.4f} to {high:.4f}), {balanced}, {self.images} images"
 
 
 def accuracy_summary(curve: list[float]) -> dict[str, float]:

@@ -13,21 +13,23 @@ from torch import Tensor
 
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.evaluation.calibration import apply_temperature
+from unissl.evaluation.calibrators import IDENTITY, Calibrator
 from unissl.types import Outputs, Prediction
 
 if TYPE_CHECKING:
     from unissl.batches import Views
 
 Probabilities = npt.NDArray[np.float32]
+Forward = Callable[[Tensor], Outputs | Prediction]
+"""A network: normalised images (n, channels, h, w), or features (n, D), to logits and features."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Class probabilities (n, C) of n images, what follows from them, and a detector's scores (n,) if there is one."""
+    """Class probabilities (n, C) of n images and, if the method has an OOD detector, its scores (n,)."""
 
     probs: Probabilities
-    detected: Probabilities | None = None
+    ood_scores: Probabilities | None = None
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
@@ -45,48 +47,49 @@ class Predictions:
         return np.asarray(top_two[:, 1] - top_two[:, 0], dtype=np.float32)
 
     @property
-    def outlier(self) -> Probabilities:
-        """How much each image looks like none of the classes: by the method's detector, or one minus the confidence."""
-        return 1 - self.confidence if self.detected is None else self.detected
+    def outlier_score(self) -> Probabilities:
+        """The detector's score, or one minus the confidence if the method has no detector."""
+        return 1 - self.confidence if self.ood_scores is None else self.ood_scores
 
-    def at_temperature(self, temperature: float) -> Predictions:
-        """The same logits at another temperature. The outlier score stays as it is: a temperature that was fitted on
-        images of the classes knows nothing about others."""
-        if temperature == 1.0:
+    def calibrated(self, calibrator: Calibrator) -> Predictions:
+        """Calibrated probabilities. The outlier score does not change: a calibrator that was fitted on images of the
+        classes has no information about others."""
+        if calibrator == IDENTITY:
             return self
-        return Predictions(apply_temperature(self.probs, temperature).astype(np.float32), self.outlier)
+        return Predictions(calibrator.apply_to_probs(self.probs).astype(np.float32), self.outlier_score)
+
+
+def features_of(outputs: Outputs | Prediction) -> Tensor:
+    """The features (n, D) before the classifier."""
+    return outputs.feat if isinstance(outputs, Outputs) else outputs.features
+
+
+def outlier_scores_of(outputs: Outputs | Prediction) -> Tensor:
+    """The detector's scores (n,), or one minus the confidence."""
+    if isinstance(outputs, Prediction) and outputs.outlier is not None:
+        return outputs.outlier
+    return 1 - outputs.logits.softmax(-1).amax(-1)
 
 
 def predict_rows(
-    answer: Callable[[Tensor], Outputs | Prediction],
-    views: Views,
-    *,
-    rows: npt.NDArray[np.int64] | None = None,
-    batch_size: int = 256,
+    forward: Forward, views: Views, *, rows: npt.NDArray[np.int64] | None = None, batch_size: int = 256
 ) -> Predictions:
-    """Probabilities and outlier scores of all rows, or of some, as they are, without augmentation."""
-    chosen = np.arange(len(views)) if rows is None else rows
-    parts, detected = [], []
-    for start in range(0, len(chosen), batch_size):
+    """Probabilities and outlier scores of all rows, or of ``rows``, without augmentation."""
+    rows = np.arange(len(views)) if rows is None else rows
+    probs, ood_scores = [], []
+    for start in range(0, len(rows), batch_size):
         with torch.no_grad():
-            said = answer(views("none", chosen[start : start + batch_size]))
-        parts.append(said.logits.softmax(-1).cpu().to(torch.float32).numpy())
-        if isinstance(said, Prediction) and said.outlier is not None:
-            detected.append(said.outlier.cpu().to(torch.float32).numpy())
-    if not parts:
+            outputs = forward(views("none", rows[start : start + batch_size]))
+        probs.append(outputs.logits.softmax(-1).cpu().to(torch.float32).numpy())
+        if isinstance(outputs, Prediction) and outputs.outlier is not None:
+            ood_scores.append(outputs.outlier.cpu().to(torch.float32).numpy())
+    if not probs:
         raise ValueError("no images to predict")
-    return Predictions(np.concatenate(parts), np.concatenate(detected) if detected else None)
+    return Predictions(np.concatenate(probs), np.concatenate(ood_scores) if ood_scores else None)
 
 
 def predict_images(
-    answer: Callable[[Tensor], Outputs | Prediction],
-    images: npt.NDArray[np.uint8],
-    mean: Sequence[float],
-    std: Sequence[float],
-    *,
-    rows: npt.NDArray[np.int64] | None = None,
-    batch_size: int = 256,
+    forward: Forward, images: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]
 ) -> Predictions:
-    """The same for uint8 images (n, h, w, channels) on the CPU."""
-    views = ImageViews(images, AugmentConfig(), mean, std, torch.device("cpu"))
-    return predict_rows(answer, views, rows=rows, batch_size=batch_size)
+    """:func:`predict_rows` for uint8 images (n, h, w, channels) on the CPU."""
+    return predict_rows(forward, ImageViews(images, AugmentConfig(), mean, std, torch.device("cpu")))

@@ -1,7 +1,7 @@
-"""The draft of a table of predictions: what a killed command leaves, and what the same command continues.
+"""The partial file of ``unissl predict``: an interrupted command leaves it, and the same command resumes from it.
 
-One line of JSON that says which model and which files it is of, then a record of fixed length for every file done, in
-the order of the files. A record that was cut off is found by arithmetic, whatever the names of files look like.
+One line of JSON identifies the model and the files; then follows a record of fixed length for every file that is done,
+in the order of the files. A truncated record is detected by its length, whatever the file names look like.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unissl.errors import UserError
-from unissl.inference.predict_files import CHUNK, NOT_READ, READ, RECORD, Records
+from unissl.inference.predict_files import CHUNK
+from unissl.inference.prediction_table import NOT_READ, NUMBERS, READ, RECORD, Records
 from unissl.inference.review import REASONS
-from unissl.run_folder import RunFolder, explain_disk_errors
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import explain_disk_errors, open_regular
 from unissl.utils.bounded_io import parse_json
 
-FORMAT = "unissl-draft-1"
+FORMAT = "unissl-journal-1"
 MAX_THREADS = 4096
 
 
 class PredictionJournal:
-    """A file beside ``out`` that grows by whole chunks. ``done`` files are in it."""
+    """The file ``out``.part, which grows by whole chunks and holds the first ``done`` files."""
 
     def __init__(self, out: Path, folder: RunFolder, files: Sequence[str], threads: int, classes: int) -> None:
         self.out = out
@@ -37,11 +39,11 @@ class PredictionJournal:
         self.total = len(files)
         owner = {"format": FORMAT, "chunk": CHUNK, "model": _hash_of_model(folder), "files": _hash_of_names(files)}
         with explain_disk_errors(out):
-            self._file: BinaryIO = open(self.path, "a+b")  # noqa: SIM115
+            self._file: BinaryIO = open_regular(self.path, "a+b")
         try:
             self._lock()
-            self.threads = self._take_up(owner, threads)
-            """Threads that its numbers were made with, and that the rest has to be made with."""
+            self.threads = self._read_header(owner, threads)
+            """Number of threads of the first part, which the rest must use to be equal to the last bit."""
             self.done = self._cut_to_whole_chunks()
         except BaseException:
             self._file.close()
@@ -54,7 +56,7 @@ class PredictionJournal:
         self._file.close()
 
     def append(self, records: Records) -> None:
-        """Add a chunk and see it safely on the disk."""
+        """Add a chunk and flush it to the disk."""
         with explain_disk_errors(self.out):
             self._file.write(records.tobytes())
             self._file.flush()
@@ -77,35 +79,37 @@ class PredictionJournal:
         except BlockingIOError:
             raise UserError(f"Another command is writing {self.path}; wait for it, or choose another --out.") from None
 
-    def _take_up(self, owner: dict[str, Any], threads: int) -> int:
-        """Read the first line, or write it where there is none; returns the number of threads that it names."""
-        ours = json.dumps({**owner, "threads": threads}).encode() + b"\n"
+    def _read_header(self, owner: dict[str, Any], threads: int) -> int:
+        """Read the first line, or write it if there is none; returns its number of threads."""
+        expected = json.dumps({**owner, "threads": threads}).encode() + b"\n"
         self._file.seek(0)
-        line = self._file.readline(len(ours) + 100)
-        if line != ours and ours.startswith(line):  # nothing yet, or cut off in its first line
+        line = self._file.readline(len(expected) + 100)
+        if line != expected and expected.startswith(line):  # empty, or truncated in its first line
             with explain_disk_errors(self.out):
                 self._file.truncate(0)
-                self._file.write(ours)
+                self._file.write(expected)
                 self._file.flush()
-            line = ours
+            line = expected
         try:
             header = parse_json(line)
-            known = header["format"] == FORMAT and type(header["threads"]) is int and line.endswith(b"\n")
+            valid = header["format"] == FORMAT and type(header["threads"]) is int and line.endswith(b"\n")
         except (ValueError, KeyError, TypeError):
-            known = False
-        if not known or not 1 <= header["threads"] <= MAX_THREADS:
-            raise UserError(f"{self.path} is not a draft of this command; move it away, or choose another --out.")
+            valid = False
+        if not valid or not 1 <= header["threads"] <= MAX_THREADS:
+            raise UserError(
+                f"{self.path} is not a partial file of this command; move it away, or choose another --out."
+            )
         if {key: header.get(key) for key in owner} != owner:
             raise UserError(
-                f"{self.path} is a draft of another model's predictions or of other files; repeat the command that "
-                "it belongs to, delete it, or choose another --out."
+                f"{self.path} is a partial file of another model or of other images; repeat the command that wrote it, "
+                "delete it, or choose another --out."
             )
         self._start = len(line)
         threads = header["threads"]
         return int(threads)
 
     def _cut_to_whole_chunks(self) -> int:
-        """Drop what a kill or a lost block has left unfinished; returns the number of files that are done."""
+        """Drop what a kill or a lost disk block left incomplete; returns the number of files that are done."""
         done = 0
         for block in self.blocks():
             if not are_records(block, self.classes) or done + len(block) > self.total:
@@ -118,12 +122,10 @@ class PredictionJournal:
 
 
 def are_records(block: Records, classes: int) -> bool:
-    """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost block of a disk is not."""
-    states, known = (
-        block["state"],
-        (block["class"] >= 0) & (block["class"] < classes) & (block["review"] < len(REASONS)),
-    )
-    numbers = np.isfinite(block["confidence"]) & np.isfinite(block["margin"]) & np.isfinite(block["outlier_score"])
+    """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost disk block is not."""
+    states, index = block["state"], block["class_index"]
+    known = (index >= 0) & (index < classes) & (block["review"] < len(REASONS))
+    numbers = np.all([np.isfinite(block[name]) for name in NUMBERS], axis=0)
     return bool(((states == NOT_READ) | ((states == READ) & known & numbers)).all())
 
 

@@ -1,72 +1,132 @@
-"""What manifest.json must say before a network is built from it: it may come with a model from anywhere."""
+"""manifest.json: everything beside the weights that a model needs. The one description of what is shipped, written by
+the run and read by the model, the report and the exporters. It is validated, since a model may come from anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SkipValidation,
+    ValidationError,
+    model_validator,
+)
 
 from unissl.config import first_mistake
 from unissl.errors import UserError
-from unissl.nets.pretrained import WEIGHTS
+from unissl.evaluation.calibrators import IDENTITY, Calibrator, read_calibrator
+from unissl.inference.review import ReviewThresholds
+from unissl.nets.backbones.registry import supports_distillation
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import read_json, write_json
 
-Count = Annotated[int, Field(ge=0, le=2**53)]
+Count = Annotated[int, Field(ge=0, le=2**40)]
+Side = Annotated[int, Field(ge=1, le=4096)]
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Positive = Annotated[float, Field(gt=1e-6, le=1e6)]
-
-
-class ReviewThresholds(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    confidence: Finite = 0.5
-    outlier: Finite = 1.0
+Calibration = Annotated[
+    SkipValidation[Calibrator],
+    BeforeValidator(read_calibrator),
+    PlainSerializer(lambda calibrator: calibrator.to_manifest()),
+]
 
 
 class Manifest(BaseModel):
-    """Strict, with room for fields of later versions: what is checked here is then read from the file itself."""
+    """Strict; fields of later versions are kept."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, use_attribute_docstrings=True)
 
+    format: Literal["unissl-model-2"] = "unissl-model-2"
     unissl: str
+    """Version of the package."""
     net: Annotated[str, Field(max_length=4096)]
     method: dict[str, Any]
-    labelled_counts: list[Annotated[int, Field(ge=0, le=2**40)]]
-    pool_images: Annotated[int, Field(ge=0, le=2**40)]
+    """Config of the method; the key ``name`` is the method."""
+    labelled_counts: list[Count]
+    """Labelled images of each class."""
+    pool_images: Count
+    config: str = ""
+    """Hash of the run's config."""
     class_names: Annotated[list[str], Field(min_length=2)]
-    height: Annotated[int, Field(ge=1, le=4096)]
-    width: Annotated[int, Field(ge=1, le=4096)]
-    crop: Annotated[int, Field(ge=1, le=4096)] | None = None
+    height: Side
+    width: Side
     channels: Annotated[int, Field(ge=1, le=16)]
     mean: list[Finite]
     std: list[Positive]
-    temperature: Positive = 1.0
+    """Of each channel, for pixels in 0..1."""
+    parameters: Annotated[int, Field(ge=0, le=2**53)] = 0
+    calibration: Calibration = IDENTITY
     review_thresholds: ReviewThresholds = ReviewThresholds()
     frozen: bool = False
+    """The network was trained on the features of a frozen backbone, which is shipped before it."""
     distilled: bool = False
+    """The last stages of the backbone were fine-tuned under a linear classifier."""
+    crop: Side | None = None
+    """Side of the centre crop that the network sees; None: the whole image."""
     backbone_config: dict[str, Any] | None = None
+    """Architecture of an external network."""
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         if len(self.labelled_counts) != len(self.class_names):
             raise ValueError("labelled_counts is not as long as class_names")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError("mean and std are not one number per channel")
         if "crop" in self.model_fields_set and (self.crop is None or self.crop > min(self.height, self.width)):
             raise ValueError("crop is larger than the images")
-        if self.distilled and not (self.frozen and self.net in WEIGHTS):
-            raise ValueError("distilled is said of a network that has no such stages")
+        if self.distilled and not (self.frozen and supports_distillation(self.net)):
+            raise ValueError("distilled is set for a network that cannot be distilled")
         if not isinstance(self.method.get("name"), str):
             raise ValueError("the method has no name")
+        if not _fits(self.calibration, len(self.class_names)):
+            raise ValueError("the calibration is not for this number of classes")
         return self
 
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images that the model takes."""
+        return self.height, self.width, self.channels
 
-def require_manifest(value: Any, path: Path) -> Mapping[str, Any]:
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width that the network sees, after the crop."""
+        return self.channels, self.crop or self.height, self.crop or self.width
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that were set, as they are stored."""
+        return {"format": self.format, **self.model_dump(exclude_unset=True)}
+
+
+FORMAT = Manifest.model_fields["format"].default
+
+
+def _fits(calibrator: Calibrator, num_classes: int) -> bool:
     try:
-        Manifest.model_validate(value)
+        return calibrator.apply_to_probs(np.full((1, num_classes), 1 / num_classes)).shape == (1, num_classes)
+    except (RuntimeError, ValueError):
+        return False
+
+
+def parse_manifest(value: Any, path: Path) -> Manifest:
+    """The manifest in the JSON ``value`` of ``path``."""
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise UserError(f"{path} is not a manifest of this version; train again.")
+    try:
+        return Manifest.model_validate(value)
     except ValidationError as error:
         reason = first_mistake(error)
         raise UserError(f"{path} does not describe a model ({reason}); restore it or train again.") from None
-    checked: Mapping[str, Any] = value
-    return checked
+
+
+def read_manifest(folder: RunFolder) -> Manifest:
+    return parse_manifest(read_json(folder.manifest), folder.manifest)
+
+
+def write_manifest(folder: RunFolder, manifest: Manifest) -> None:
+    write_json(folder.manifest, manifest.to_json())

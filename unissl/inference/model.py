@@ -1,11 +1,14 @@
-"""The shipped model: weights of the inference module alone, and a manifest that says how to feed it."""
+"""The trained model: weights of the inference module, and the manifest that describes it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -15,163 +18,205 @@ from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.errors import UserError
-from unissl.evaluation.predictions import Predictions, predict_rows
+from unissl.evaluation.calibrators import IDENTITY, Calibrator
+from unissl.evaluation.predictions import (
+    Predictions,
+    Probabilities,
+    features_of,
+    outlier_scores_of,
+    predict_rows,
+)
 from unissl.features.extract import BATCH, FrozenBackbone, WithBackbone
-from unissl.inference.manifest import require_manifest
-from unissl.inference.review import ReviewThresholds
+from unissl.inference.image_source import open_images
+from unissl.inference.manifest import Manifest, read_manifest, write_manifest
+from unissl.inference.predict_files import decode_chunks, predict_chunks
+from unissl.inference.prediction_table import PredictionTable, to_arrow
 from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
 from unissl.nets.alloc_guard import AllocationGuard
-from unissl.nets.external import refuse_strange_code
-from unissl.nets.heads import MLPHead
-from unissl.nets.linear_net import LinearHead
-from unissl.run_folder import RunFolder, read_json, write_json, write_tensors
+from unissl.nets.external import check_trusted_code
+from unissl.nets.heads import LinearHead, MLPHead
+from unissl.run_folder import RunFolder
 from unissl.types import DataInfo, Outputs, Prediction
+from unissl.utils.atomic import write_tensors
+from unissl.utils.file_names import writable
 
-FORMAT = "unissl-model-1"
-POOL_IS_GONE = 1
-"""Methods that remember something of every unlabelled image need not do so any more."""
+NO_POOL = 1
+"""Size of per-image state of methods that keep some for every image of the pool; inference needs none."""
+BATCH_SIZE = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
-    """A trained classifier, ready for images of the size and channels it was trained on."""
+    """A trained classifier.
+
+    ``images`` is a path, a folder, a PIL image, a uint8 or float array (H, W, C) or (n, H, W, C), a torch tensor, or a
+    list of these, of any size: each is cropped and resized like an image file. Images are decoded and predicted in
+    chunks, so any number of files fits in memory.
+    """
 
     module: nn.Module
-    class_names: tuple[str, ...]
-    size: tuple[int, int]
-    channels: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    batch: int = 256
-    """Images that are taken at once, unless the caller says otherwise."""
-    doubt: ReviewThresholds = field(default_factory=ReviewThresholds)
-    """Which predictions a person should look at."""
-    crop: int | None = None
-    """Side of the square in the centre of an image that the network is shown, if not all of it."""
+    manifest: Manifest
 
-    def predict(self, images: Any, batch_size: int | None = None) -> Predictions:
-        """Class probabilities and outlier scores of uint8 images (n, h, w, channels)."""
-        views = self.views(images)
-        return predict_rows(self.module, views, batch_size=batch_size or self.batch)
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.manifest.class_names)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images that the model takes."""
+        return self.manifest.height, self.manifest.width
+
+    @property
+    def channels(self) -> int:
+        return self.manifest.channels
+
+    @property
+    def batch_size(self) -> int:
+        """Default number of images in a forward pass."""
+        return BATCH if self.manifest.frozen else BATCH_SIZE
+
+    def __repr__(self) -> str:
+        shape = " x ".join(str(side) for side in self.manifest.image_shape)
+        return f"Model({self.manifest.net}, {self.manifest.method['name']}, {len(self.class_names)} classes, {shape})"
+
+    def predict(self, images: Any, *, batch_size: int | None = None) -> PredictionTable:
+        """Class, confidence, margin, outlier score and review flag of each image; a file that cannot be read has
+        ``review`` "unreadable" and no class."""
+        source = open_images(images)
+        records = np.concatenate([records for records, _ in predict_chunks(self, source, batch_size=batch_size)])
+        if source.files is None:
+            return PredictionTable(to_arrow(records, self.class_names, row=range(len(source))))
+        return PredictionTable(to_arrow(records, self.class_names, file=[writable(file) for file in source.files]))
+
+    def predict_proba(self, images: Any, *, batch_size: int | None = None) -> Probabilities:
+        """Class probabilities (n, C); NaN for a file that cannot be read."""
+        return self._rows(images, lambda pixels: self.predict_pixels(pixels, batch_size).probs)
+
+    def embed(self, images: Any, *, batch_size: int | None = None) -> npt.NDArray[np.float32]:
+        """Features before the classifier (n, D); NaN for a file that cannot be read."""
+        return self._rows(images, lambda pixels: self._features(pixels, batch_size or self.batch_size))
+
+    def _rows(
+        self, images: Any, compute: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
+    ) -> npt.NDArray[np.float32]:
+        """``compute`` of the images, one row each (n, ...), NaN where there is none."""
+        source, shape = open_images(images), self.manifest.image_shape
+        rows = None
+        for start, _, chunk in decode_chunks(source, shape):
+            if chunk.positions:
+                values = compute(chunk.pixels)
+                rows = np.full((len(source), values.shape[1]), np.nan, np.float32) if rows is None else rows
+                rows[start + np.array(chunk.positions)] = values
+        if rows is None:
+            return np.full((len(source), compute(np.zeros((1, *shape), np.uint8)).shape[1]), np.nan, np.float32)
+        return rows
+
+    def predict_pixels(self, images: Any, batch_size: int | None = None) -> Predictions:
+        """Probabilities and outlier scores of uint8 images (n, h, w, channels) that have the size of the model."""
+        return predict_rows(self.module, self.views(images), batch_size=batch_size or self.batch_size)
+
+    @torch.no_grad()
+    def _features(self, images: npt.NDArray[np.uint8], batch_size: int) -> npt.NDArray[np.float32]:
+        views, rows = self.views(images), np.arange(len(images))
+        batches = (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
+        features = [features_of(self.module(views("none", batch))) for batch in batches]
+        return np.asarray(torch.cat(features).to(torch.float32).numpy())
 
     def views(self, images: Any) -> ImageViews:
-        """Images (n, h, w, channels) as the network takes them."""
-        return ImageViews(images, AugmentConfig(crop=self.crop), self.mean, self.std, torch.device("cpu"))
+        """Normalised and cropped views of uint8 images (n, h, w, channels) for the network."""
+        manifest = self.manifest
+        return ImageViews(images, AugmentConfig(crop=manifest.crop), manifest.mean, manifest.std, torch.device("cpu"))
+
+    @property
+    def backbone(self) -> FrozenBackbone | None:
+        """The backbone whose features the network was trained on, if there is one."""
+        return next((part.front for part in self.module.modules() if isinstance(part, WithBackbone)), None)
 
 
-class TemperatureScaled(nn.Module):
-    """A module whose logits are divided by a temperature, so that its probabilities are calibrated. Its outlier score
-    is that of the module itself (see :meth:`unissl.evaluation.predictions.Predictions.at_temperature`)."""
+class Calibrated(nn.Module):
+    """A module with calibrated logits. Its outlier score stays that of the module (see
+    :meth:`unissl.evaluation.predictions.Predictions.calibrated`)."""
 
-    def __init__(self, module: nn.Module, temperature: float) -> None:
+    def __init__(self, module: nn.Module, calibrator: Calibrator) -> None:
         super().__init__()
         self.module = module
-        self.temperature = temperature
+        self.calibrator = calibrator
 
     def forward(self, x: Tensor) -> Prediction:
-        said: Outputs | Prediction = self.module(x)
-        features = said.feat if isinstance(said, Outputs) else said.features
-        return Prediction(said.logits / self.temperature, features, outlier_score(said))
+        outputs: Outputs | Prediction = self.module(x)
+        return Prediction(self.calibrator.apply(outputs.logits), features_of(outputs), outlier_scores_of(outputs))
 
 
-def outlier_score(said: Outputs | Prediction) -> Tensor:
-    """That of the detector (n,), or one minus the confidence."""
-    if isinstance(said, Prediction) and said.outlier is not None:
-        return said.outlier
-    return 1 - said.logits.softmax(-1).amax(-1)
-
-
-def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
+def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Manifest) -> None:
     write_tensors(folder.model, weights)
-    write_json(folder.manifest, {"format": FORMAT, **manifest})
+    write_manifest(folder, manifest)
 
 
-def build_from_manifest(manifest: Mapping[str, Any]) -> nn.Module:
-    """The inference module that a manifest describes, with weights yet to be loaded.
+def build_from_manifest(manifest: Manifest) -> nn.Module:
+    """The inference module that a manifest describes, uncalibrated and without its weights.
 
-    The manifest may be anybody's: what it asks for is bounded, and code that it names is not run without a word.
+    The manifest is untrusted: the size of the network is bounded, and code that it names is not run without consent.
     """
-    refuse_strange_code(manifest["net"])
+    check_trusted_code(manifest.net)
     with AllocationGuard():
-        return _rebuild(manifest)
+        return _build(manifest)
 
 
-def _rebuild(manifest: Mapping[str, Any]) -> nn.Module:
-    num_classes, channels = len(manifest["class_names"]), manifest["channels"]
-    method_class = get_method(manifest["method"]["name"])
-    config = check(method_class.Config, manifest["method"], where="method")
-    if is_frozen(manifest):
-        front = FrozenBackbone.empty(manifest["net"], channels, manifest.get("backbone_config"))
-        if manifest.get("distilled", False):
-            return WithBackbone(front, LinearHead(front.net.feat_dim, num_classes))
-        net: Network = MLPHead(front.net.feat_dim, num_classes, bn_momentum=0.1)
-        shape: tuple[int, ...] = (front.net.feat_dim,)
+def _build(manifest: Manifest) -> nn.Module:
+    num_classes = len(manifest.class_names)
+    method_class = get_method(manifest.method["name"])
+    config = check(method_class.Config, manifest.method, where="method")
+    backbone = None
+    input_shape: tuple[int, ...] = manifest.input_shape
+    if manifest.frozen:
+        backbone = FrozenBackbone.empty(manifest.net, manifest.channels, manifest.backbone_config)
+        if manifest.distilled:
+            return WithBackbone(backbone, LinearHead(backbone.net.feat_dim, num_classes))
+        net: Network = MLPHead(backbone.net.feat_dim, num_classes, bn_momentum=0.1)
+        input_shape = (backbone.net.feat_dim,)
     else:
-        front = None
-        net = build(manifest["net"], num_classes, channels, recipe=manifest.get("backbone_config"))
-        shape = (channels, *(manifest.get("crop", manifest[name]) for name in ("height", "width")))
+        net = build(manifest.net, num_classes, manifest.channels, arch_config=manifest.backbone_config)
     if set(method_class.taps) - set(net.tap_dims):
-        raise UserError(f"The network {manifest['net']} lacks inner maps that {config.name} reads; train again.")
+        raise UserError(f"The network {manifest.net} lacks inner maps that {config.name} reads; train again.")
     attach_method(net, method_class)
-    counts = tuple(manifest["labelled_counts"])
     tap_dims = {name: net.tap_dims[name] for name in method_class.taps}
-    info = DataInfo(num_classes, net.feat_dim, POOL_IS_GONE, counts, tap_dims, shape)
+    counts = tuple(manifest.labelled_counts)
+    info = DataInfo(num_classes, net.feat_dim, NO_POOL, counts, tap_dims, input_shape)
     module = method_class(config, info).inference_module(net)
-    return module if front is None else WithBackbone(front, module)
-
-
-def is_frozen(manifest: Mapping[str, Any]) -> bool:
-    """Whether the network was trained on the vectors of a frozen one, which then stands before it."""
-    return bool(manifest.get("frozen", False))
-
-
-def read_manifest(folder: RunFolder) -> Mapping[str, Any]:
-    """What a run folder says about its model."""
-    manifest = read_json(folder.manifest)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(f"{folder.manifest} is not a manifest of this version; train again.")
-    return require_manifest(manifest, folder.manifest)
+    return module if backbone is None else WithBackbone(backbone, module)
 
 
 def load_weights(module: nn.Module, folder: RunFolder) -> None:
-    """Give a module the weights of a run; refuses any but finite numbers in the very shapes that it has."""
+    """Load the weights of a run into a module; only finite numbers in exactly its shapes are accepted."""
     damaged = UserError(f"{folder.model} is damaged or does not fit its manifest; train again.")
-    wanted = module.state_dict()
+    expected = module.state_dict()
     try:
         weights = load_file(folder.model)
     except (SafetensorError, OSError, ValueError):
         raise damaged from None
-    if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in wanted.items()}:
+    if {name: value.shape for name, value in weights.items()} != {
+        name: value.shape for name, value in expected.items()
+    }:
         raise damaged
     for name, value in weights.items():
-        if value.is_floating_point() != wanted[name].is_floating_point() or value.is_complex():
+        if value.is_floating_point() != expected[name].is_floating_point() or value.is_complex():
             raise damaged
-        weights[name] = value.to(wanted[name].dtype)
+        weights[name] = value.to(expected[name].dtype)
         if not weights[name].isfinite().all():
             raise damaged
     module.load_state_dict(weights, strict=True)
 
 
-def load_model(folder: RunFolder) -> Model:
+def load_model(run: str | Path | RunFolder) -> Model:
     """The model of a finished run."""
+    folder = run if isinstance(run, RunFolder) else RunFolder(run)
     if not folder.model.exists():
         raise UserError(f"{folder.path} holds no trained model; give the folder of a finished run.")
     manifest = read_manifest(folder)
     module = build_from_manifest(manifest)
     load_weights(module, folder)
-    temperature = manifest.get("temperature", 1.0)
-    if temperature != 1.0:
-        module = TemperatureScaled(module, temperature)
-    return Model(
-        channels_last(module.eval()),
-        tuple(manifest["class_names"]),
-        (manifest["height"], manifest["width"]),
-        manifest["channels"],
-        tuple(manifest["mean"]),
-        tuple(manifest["std"]),
-        BATCH if is_frozen(manifest) else Model.batch,
-        ReviewThresholds.from_manifest(manifest),
-        manifest.get("crop"),
-    )
+    if manifest.calibration != IDENTITY:
+        module = Calibrated(module, manifest.calibration)
+    return Model(channels_last(module.eval()), manifest)

@@ -1,80 +1,55 @@
-"""Predictions for any number of image files: a chunk at a time, in their order, while the next chunk is being decoded.
+"""Predictions for any number of images: a chunk at a time, in order, while the next chunk is decoded.
 
-A chunk is the files from one fixed position to the next, whatever has been done before. So a restart puts the same
-images through the network together, and the last bits of the answers are those of an unbroken run.
+Chunks start at fixed positions, whatever was predicted before. So a restart puts the same images through the network
+together, and the last bits of the predictions equal those of an uninterrupted run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from unissl.data.images.decode import Unreadable, decode_stream
-from unissl.inference.model import Model
+from unissl.inference.image_source import DecodedChunk, ImageSource
+from unissl.inference.prediction_table import NOT_READ, RECORD, Records, to_records
+
+if TYPE_CHECKING:
+    from unissl.inference.model import Model
 
 CHUNK = 256
-"""Files that are decoded and predicted together: what memory holds, twice, and what a kill can cost."""
-READ, NOT_READ = 1, 2
-"""States of a record; 0 is none, so that an empty block of a disk is not taken for records."""
-RECORD = np.dtype(
-    [
-        ("state", "u1"),
-        ("review", "u1"),
-        ("class", "<i4"),
-        ("confidence", "<f4"),
-        ("margin", "<f4"),
-        ("outlier_score", "<f4"),
-    ]
-)
-"""What is known about one file; ``review`` is an index into :data:`unissl.inference.review.REASONS`."""
-
-Records = npt.NDArray[np.void]
-Decoded = tuple[npt.NDArray[np.uint8], list[int], dict[int, str]]
-"""Images that could be read, their positions in the chunk, and by position the reasons why others could not."""
+"""Images that are decoded and predicted together: memory holds two chunks, and a kill costs at most one."""
 
 
-def predict_chunks(model: Model, files: Sequence[str], done: int = 0) -> Iterator[tuple[Records, dict[int, str]]]:
-    """Records of the files after the first ``done``, which are whole chunks; with the reasons, by position in the
-    chunk, why files could not be read."""
-    if done % CHUNK and done != len(files):
-        raise ValueError("a stream goes on at the start of a chunk")
-    starts = range(done, len(files), CHUNK)
+def decode_chunks(
+    source: ImageSource, shape: tuple[int, int, int], done: int = 0
+) -> Iterator[tuple[int, int, DecodedChunk]]:
+    """First position, number of images and decoded images of each chunk after the first ``done`` images."""
+    if done % CHUNK and done != len(source):
+        raise ValueError("predictions resume at the start of a chunk")
     with ThreadPoolExecutor(1) as background:
-        ahead = background.submit(_decode, files[done : done + CHUNK], model)
-        for start in starts:
-            decoded = ahead.result()
-            after = start + CHUNK
-            ahead = background.submit(_decode, files[after : after + CHUNK], model)
-            yield _records(model, decoded, min(CHUNK, len(files) - start)), decoded[2]
+        ahead = background.submit(source.decode, done, done + CHUNK, shape)
+        for start in range(done, len(source), CHUNK):
+            chunk, after = ahead.result(), start + CHUNK
+            ahead = background.submit(source.decode, after, after + CHUNK, shape)
+            yield start, min(CHUNK, len(source) - start), chunk
 
 
-def _decode(files: Sequence[str], model: Model) -> Decoded:
-    size = model.size[0]
-    images = np.empty((len(files), size, size, model.channels), dtype=np.uint8)
-    kept: list[int] = []
-    reasons: dict[int, str] = {}
-    for position, result in decode_stream(enumerate(files), size, model.channels):
-        if isinstance(result, Unreadable):
-            reasons[position] = str(result)
-        else:
-            images[len(kept)] = result.pixels
-            kept.append(position)
-    return images[: len(kept)], kept, reasons
+def predict_chunks(
+    model: Model, source: ImageSource, done: int = 0, batch_size: int | None = None
+) -> Iterator[tuple[Records, dict[int, str]]]:
+    """Records of the images after the first ``done``, chunk by chunk; with the reasons, by position in the chunk, why
+    images could not be read."""
+    for _, count, chunk in decode_chunks(source, model.manifest.image_shape, done):
+        yield predict_chunk(model, chunk, count, batch_size), chunk.reasons
 
 
-def _records(model: Model, decoded: Decoded, count: int) -> Records:
-    images, kept, _ = decoded
+def predict_chunk(model: Model, chunk: DecodedChunk, count: int, batch_size: int | None = None) -> Records:
+    """Records of the ``count`` images of a chunk."""
     records = np.zeros(count, dtype=RECORD)
     records["state"] = NOT_READ
-    if kept:
-        said = model.predict(images)
-        records["state"][kept] = READ
-        records["review"][kept] = model.doubt.reasons(said)
-        records["class"][kept] = said.classes
-        records["confidence"][kept] = said.confidence
-        records["margin"][kept] = said.margin
-        records["outlier_score"][kept] = said.outlier
+    if chunk.positions:
+        predictions = model.predict_pixels(chunk.pixels, batch_size)
+        records[chunk.positions] = to_records(predictions, model.manifest.review_thresholds)
     return records

@@ -1,85 +1,205 @@
-"""Predictions of files as a table that people read: CSV, or parquet. Written block by block, in constant memory."""
+"""The table of predictions: its columns are declared here, for predictions.parquet and test_predictions.parquet of a
+run, for the CSV and Parquet files of ``unissl predict``, and for ``Model.predict``.
+
+To add a column that follows from the probabilities, add it to ``NUMBERS``.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unissl.inference.predict_files import READ, Records
-from unissl.inference.review import REASONS
+from unissl.errors import UserError
+from unissl.evaluation.predictions import Predictions
+from unissl.inference.review import REASONS, UNREADABLE, ReviewThresholds
+from unissl.types import UNLABELLED
+from unissl.utils.atomic import write_atomically
 from unissl.utils.file_names import writable
 
-Row = tuple[str, str | None, float | None, float | None, float | None, str | None]
+
+class Number(NamedTuple):
+    """A numeric column: how a record stores it, its type in the table, and its values (n,) from the predictions."""
+
+    stored: str
+    type: pa.DataType
+    compute: Callable[[Predictions], npt.NDArray[Any]]
+
+
+NUMBERS = {
+    "class_index": Number("<i4", pa.int64(), lambda predictions: predictions.classes),
+    "confidence": Number("<f4", pa.float32(), lambda predictions: predictions.confidence),
+    "margin": Number("<f4", pa.float32(), lambda predictions: predictions.margin),
+    "outlier_score": Number("<f4", pa.float32(), lambda predictions: predictions.outlier_score),
+}
 SCHEMA = pa.schema(
     [
         ("file", pa.string()),
+        ("row", pa.int64()),
+        ("truth", pa.string()),
+        ("truth_index", pa.int64()),
         ("class", pa.string()),
-        ("confidence", pa.float32()),
-        ("margin", pa.float32()),
-        ("outlier_score", pa.float32()),
+        *((name, number.type) for name, number in NUMBERS.items()),
         ("review", pa.string()),
     ]
 )
+"""All columns in their order. Tables have ``file`` or ``row`` or both; ``truth`` and ``truth_index`` are for test
+images (-2 and no name: out of distribution)."""
+
+READ, NOT_READ = 1, 2
+"""States of a record; 0 is no state, so that an empty disk block does not pass for records."""
+RECORD = np.dtype([("state", "u1"), ("review", "u1"), *((name, number.stored) for name, number in NUMBERS.items())])
+"""The prediction of one image in fixed size; ``review`` is an index into :data:`unissl.inference.review.REASONS`."""
+Records = npt.NDArray[np.void]
+
 ROW_GROUP = 64
-"""Blocks that make a row group of a parquet file."""
+"""Blocks of a row group of a Parquet file."""
+SUFFIXES = (".csv", ".parquet")
 
 
-def table_rows(files: Sequence[str], blocks: Iterable[Records], class_names: Sequence[str]) -> Iterator[list[Row]]:
-    """A row per file, block by block. ``review`` is why a person should look at it, None where nobody need."""
-    start = 0
-    for records in blocks:
-        names = files[start : start + len(records)]
-        yield [_row(name, record, class_names) for name, record in zip(names, records, strict=True)]
-        start += len(records)
+def to_records(predictions: Predictions, thresholds: ReviewThresholds) -> Records:
+    """A record for each prediction (n,)."""
+    records = np.zeros(len(predictions.probs), dtype=RECORD)
+    records["state"] = READ
+    records["review"] = thresholds.reasons(predictions)
+    for name, number in NUMBERS.items():
+        records[name] = number.compute(predictions)
+    return records
 
 
-def _row(name: str, record: Any, class_names: Sequence[str]) -> Row:
-    if record["state"] != READ:
-        return writable(name), None, None, None, None, "unreadable"
-    numbers = float(record["confidence"]), float(record["margin"]), float(record["outlier_score"])
-    return writable(name), class_names[record["class"]], *numbers, REASONS[record["review"]]
+def to_arrow(records: Records, class_names: Sequence[str], **columns: Sequence[Any]) -> pa.Table:
+    """The columns of records (n,) beside ``columns``, which tell the images apart (``file``, ``row``, ``truth``)."""
+    unreadable = records["state"] != READ
+    arrays: dict[str, Any] = dict(columns)
+    for name in NUMBERS:
+        values = records[name].astype(np.int64) if pa.types.is_integer(NUMBERS[name].type) else records[name]
+        arrays[name] = pa.array(values, mask=unreadable)
+    arrays["class"] = pa.array(np.array(class_names, dtype=object)[records["class_index"]], mask=unreadable)
+    arrays["review"] = np.where(unreadable, UNREADABLE, np.array(REASONS, dtype=object)[records["review"]])
+    schema = pa.schema([field for field in SCHEMA if field.name in arrays])
+    return pa.table({name: arrays[name] for name in schema.names}, schema=schema)
+
+
+class PredictionTable:
+    """Predictions, one row per image, in the order of the images.
+
+    ``table["class"]`` is a column as a numpy array; a missing class is None, its index -1, a missing number NaN.
+    Iteration yields each row as a dictionary, with None for missing values.
+    """
+
+    def __init__(self, arrow: pa.Table) -> None:
+        self._arrow = arrow
+
+    def __len__(self) -> int:
+        return int(self._arrow.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._arrow.to_batches(max_chunksize=1024):
+            yield from batch.to_pylist()
+
+    def __getitem__(self, column: str) -> npt.NDArray[Any]:
+        if column not in self.columns:
+            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+        values = self._arrow[column]
+        if pa.types.is_integer(values.type):
+            values = values.fill_null(UNLABELLED)
+        return np.asarray(values.to_numpy())
+
+    def __repr__(self) -> str:
+        flags = "".join(f", {count} {reason}" for reason, count in self.count_reviews().items() if count)
+        return f"PredictionTable({len(self)} images{flags})"
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._arrow.column_names)
+
+    def count_reviews(self) -> dict[str, int]:
+        """Number of images to review, by reason."""
+        reviews = self._arrow["review"].to_pylist()
+        return {reason: reviews.count(reason) for reason in (*REASONS, UNREADABLE) if reason is not None}
+
+    def to_arrow(self) -> pa.Table:
+        return self._arrow
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame."""
+        try:
+            return self._arrow.to_pandas()
+        except ImportError:
+            raise UserError("pandas is not installed; install it with pip install pandas, or use to_arrow().") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write a .csv or .parquet file, by the suffix; an existing file is replaced."""
+        write_table(Path(path), [self._arrow])
 
 
 def count_reviews(blocks: Iterable[Records]) -> dict[str, int]:
-    """How many files there are to look at, by reason."""
-    counts = {reason: 0 for reason in REASONS if reason} | {"unreadable": 0}
+    """Number of images to review, by reason."""
+    counts = {reason: 0 for reason in REASONS if reason} | {UNREADABLE: 0}
     for records in blocks:
-        looks = records["review"][records["state"] == READ]
-        counts["unreadable"] += len(records) - len(looks)
+        reviews = records["review"][records["state"] == READ]
+        counts[UNREADABLE] += len(records) - len(reviews)
         for index, reason in enumerate(REASONS):
             if reason:
-                counts[reason] += int((looks == index).sum())
+                counts[reason] += int((reviews == index).sum())
     return counts
 
 
-def write_csv(handle: TextIO, blocks: Iterable[list[Row]]) -> None:
+def file_tables(files: Sequence[str], blocks: Iterable[Records], class_names: Sequence[str]) -> Iterator[pa.Table]:
+    """A table for each block of records of ``files``, in their order."""
+    start = 0
+    for records in blocks:
+        yield to_arrow(records, class_names, file=[writable(name) for name in files[start : start + len(records)]])
+        start += len(records)
+
+
+def write_table(path: Path, tables: Iterable[pa.Table]) -> None:
+    """Write tables one after another as CSV, or as Parquet if the suffix says so, in constant memory."""
+    if path.suffix.lower() not in ("", *SUFFIXES):
+        raise UserError(f"A table cannot be written as {path.suffix}; end the name of {path} in .csv or .parquet.")
+
+    def write_csv_file(partial: Path) -> None:
+        with partial.open("w", encoding="utf-8", newline="") as handle:
+            write_csv(handle, tables)
+
+    parquet = path.suffix.lower() == ".parquet"
+    write_atomically(path, (lambda partial: _write_parquet(partial, tables)) if parquet else write_csv_file)
+
+
+def write_csv(handle: TextIO, tables: Iterable[pa.Table]) -> None:
+    """Numbers with four decimals; a missing value is an empty cell."""
     writer = csv.writer(handle)
-    writer.writerow(SCHEMA.names)
-    for block in blocks:
-        for file, name, *numbers, look in block:
-            writer.writerow([file, name, *("" if n is None else f"{n:.4f}" for n in numbers), look])
+    for index, table in enumerate(tables):
+        if index == 0:
+            writer.writerow(table.column_names)
+        columns = [column.to_pylist() for column in table.columns]
+        for column, field in zip(columns, table.schema, strict=True):
+            if pa.types.is_floating(field.type):
+                column[:] = ["" if value is None else f"{value:.4f}" for value in column]
+        writer.writerows(zip(*columns, strict=True))
 
 
-def write_parquet(path: Path, blocks: Iterable[list[Row]]) -> None:
-    with pq.ParquetWriter(path, SCHEMA) as writer:
-        for group in _grouped(blocks):
-            columns = [
-                pa.array(column, field.type) for column, field in zip(zip(*group, strict=True), SCHEMA, strict=True)
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> None:
+    remaining = iter(tables)
+    first = next(remaining)
+    group = [first]
+    with pq.ParquetWriter(path, first.schema) as writer:
+        for table in remaining:
+            if len(group) == ROW_GROUP:
+                writer.write_table(pa.concat_tables(group))
+                group = []
+            group.append(table)
+        writer.write_table(pa.concat_tables(group))
 
 
-def _grouped(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
-    group: list[Row] = []
-    for number, block in enumerate(blocks, start=1):
-        group += block
-        if number % ROW_GROUP == 0:
-            yield group
-            group = []
-    if group:
-        yield group
+def prediction_table(
+    predictions: Predictions, class_names: Sequence[str], thresholds: ReviewThresholds, columns: Mapping[str, Any]
+) -> PredictionTable:
+    """The table of predictions (n,) beside ``columns``, which tell the images apart."""
+    return PredictionTable(to_arrow(to_records(predictions, thresholds), class_names, **columns))

@@ -1,59 +1,60 @@
-"""Which predictions a person should look at, and why in a word.
+"""Which predictions need human review, and why.
 
-- ``low-confidence``: the confidence is below a level that training fixed. The level is the tenth of the pool that the model was
-  least sure of, since new images are mostly like those; but never below 1/2, where an answer is more often wrong than
-  right, nor above 0.95, where looking is a waste of time.
-- ``outlier``: the method's detector holds the image for one of none of the classes rather than of a class. Where
-  the method has no detector, the outlier score is one minus the confidence, and it must be above 1/2 and above that of
-  99 in 100 images of the pool: a model that is sure of nothing shall not call every image an outsider.
-- ``unreadable``: there is no image to look at with the model.
+- ``low-confidence``: the confidence is below a threshold that training fixed: the 10 % quantile of the pool's
+  confidences, since new images mostly resemble the pool. It is at least 1/2, below which a prediction is more often
+  wrong than right, and at most 0.95, above which review is not worth the time.
+- ``outlier``: the outlier score is above a threshold. With an OOD detector the threshold is 1/2. Without one the
+  outlier score is one minus the confidence, and the threshold is the 99 % quantile of the pool, at least 1/2: a model
+  that is unsure of everything must not flag every image.
+- ``unreadable``: the file could not be decoded, so there is no prediction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
 from unissl.evaluation.predictions import Predictions
 
 LOW_CONFIDENCE_FRACTION = 0.1
-"""Share of the pool that counts as unsure."""
+"""Fraction of the pool below the confidence threshold."""
 OUTLIER_FRACTION = 0.01
-"""Share of the pool that counts as none of the classes, where no detector decides."""
-LOWEST, HIGHEST = 0.5, 0.95
-EVEN = 0.5
+"""Fraction of the pool above the outlier threshold, if the method has no detector."""
+MIN_CONFIDENCE, MAX_CONFIDENCE = 0.5, 0.95
+EVEN_ODDS = 0.5
 NEVER = 1.0
+"""No outlier score is above it."""
 
 LOW_CONFIDENCE, OUTLIER = 1, 2
 REASONS = (None, "low-confidence", "outlier")
+UNREADABLE = "unreadable"
+
+Threshold = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 
 
-@dataclass(frozen=True)
-class ReviewThresholds:
-    """When to look: below this confidence, and above this outlier score."""
+class ReviewThresholds(BaseModel):
+    """A prediction is flagged below this confidence and above this outlier score."""
 
-    confidence: float = LOWEST
-    outlier: float = NEVER
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    confidence: Threshold = MIN_CONFIDENCE
+    outlier: Threshold = NEVER
 
     @classmethod
-    def of(cls, pool: Predictions | None, *, detector: bool) -> ReviewThresholds:
-        """The levels that follow from what the model says about its pool."""
-        confidence, outlier = LOWEST, EVEN if detector else NEVER
+    def from_pool(cls, pool: Predictions | None, *, has_detector: bool) -> ReviewThresholds:
+        """Thresholds from the predictions for the pool."""
+        confidence, outlier = MIN_CONFIDENCE, EVEN_ODDS if has_detector else NEVER
         if pool is not None:
-            confidence = min(max(float(np.quantile(pool.confidence, LOW_CONFIDENCE_FRACTION)), LOWEST), HIGHEST)
-            if not detector:
-                outlier = max(float(np.quantile(pool.outlier, 1 - OUTLIER_FRACTION)), EVEN)
-        return cls(round(confidence, 4), round(outlier, 4))
+            quantile = float(np.quantile(pool.confidence, LOW_CONFIDENCE_FRACTION))
+            confidence = min(max(quantile, MIN_CONFIDENCE), MAX_CONFIDENCE)
+            if not has_detector:
+                outlier = max(float(np.quantile(pool.outlier_score, 1 - OUTLIER_FRACTION)), EVEN_ODDS)
+        return cls(confidence=round(confidence, 4), outlier=round(outlier, 4))
 
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any]) -> ReviewThresholds:
-        return cls(**manifest.get("review_thresholds", {}))
-
-    def reasons(self, said: Predictions) -> npt.NDArray[np.uint8]:
-        """For each image the index into ``REASONS``."""
-        unsure = np.where(said.confidence < self.confidence, LOW_CONFIDENCE, 0)
-        return np.where(said.outlier > self.outlier, OUTLIER, unsure).astype(np.uint8)
+    def reasons(self, predictions: Predictions) -> npt.NDArray[np.uint8]:
+        """Index into ``REASONS`` for each image (n,)."""
+        low_confidence = np.where(predictions.confidence < self.confidence, LOW_CONFIDENCE, 0)
+        return np.where(predictions.outlier_score > self.outlier, OUTLIER, low_confidence).astype(np.uint8)

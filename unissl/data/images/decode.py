@@ -43,8 +43,8 @@ from unissl.data.images.resize import CENTER_CROP, Resize
 from unissl.utils.cpu import cpu_count
 
 Pixels = npt.NDArray[np.uint8]
-Encoded = str | bytes
-"""A path, or the bytes of an image file."""
+Encoded = str | bytes | Image.Image
+"""A path, the bytes of an image file, or an image that is open already."""
 
 MAX_PIXELS = 100_000_000
 PER_TASK = 32
@@ -191,7 +191,10 @@ def _open(source: Encoded) -> Image.Image:
     if isinstance(source, str) and os.path.splitext(source)[1].lower() in RAW_SUFFIXES:
         raise Unreadable("a raw file of a camera; convert it to JPEG")
     try:
-        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        if isinstance(source, Image.Image):
+            image = source.copy()  # the caller's image stays open and unchanged
+        else:
+            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
     except Image.DecompressionBombError:
         raise Unreadable("more than 100 megapixels") from None
     except UnidentifiedImageError:
@@ -211,7 +214,7 @@ def _open(source: Encoded) -> Image.Image:
     return image
 
 
-def _why_no_image(source: Encoded) -> str:
+def _why_no_image(source: str | bytes | Image.Image) -> str:
     if isinstance(source, bytes):
         head = source[:1024]
     else:
