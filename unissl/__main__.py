@@ -1,6 +1,40 @@
-"""``python -m unissl`` is the command ``unissl``."""
+"""``python -m unissl`` and the command ``unissl``."""
 
-from unissl.cli import main
+import os
+import sys
+
+
+def _leave_out_current_folder() -> None:
+    """Import nothing from the current folder, which ``python -m`` puts first, unless unissl itself is located there.
+
+    ``unissl/__init__.py`` comes before this and therefore imports nothing that Python has not loaded by then.
+    """
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return
+    package_root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if sys.path[:1] == [here] and not sys.flags.safe_path and here != package_root:
+        del sys.path[0]
+
+
+def main() -> None:
+    """Handle signals, and only then import the command line: a scheduler may send one within the first 0.2 s."""
+    from unissl.training.signals import Interrupted, exit_on_signal, interrupt_message
+
+    try:
+        with exit_on_signal():
+            from unissl.cli import main as run_command
+
+            run_command()
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(stop.exit_code)
+    except KeyboardInterrupt as stop:
+        print(interrupt_message(stop), file=sys.stderr)
+        sys.exit(130)
+
 
 if __name__ == "__main__":
+    _leave_out_current_folder()
     main()

@@ -26,6 +26,7 @@ from unissl.run.given_images import store_images
 from unissl.run.pipeline import Run
 from unissl.run.results import OWN_DATA
 from unissl.run_folder import RunFolder
+from unissl.training.signals import resume_hint
 from unissl.utils.progress import log
 
 if TYPE_CHECKING:
@@ -210,5 +211,6 @@ def _resume(out: Paths, overrides: ConfigTree) -> Run:
 def _with_report(run: Run) -> Run:
     """Write the report if it is configured and missing."""
     if run.config.output.report and not broadcast_from_main(lambda: run.folder.report.exists()):
-        broadcast_from_main(lambda: write_report(run.folder, inputs=run.inputs) and None)
+        with resume_hint(run.folder.path):
+            broadcast_from_main(lambda: write_report(run.folder, inputs=run.inputs) and None)
     return run

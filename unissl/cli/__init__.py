@@ -8,7 +8,6 @@ from typing import Never
 from cyclopts import App, CycloptsError
 
 from unissl import __version__
-from unissl.cli.bench import bench
 from unissl.cli.demo import demo
 from unissl.cli.evaluate import evaluate
 from unissl.cli.export import export
@@ -20,8 +19,9 @@ from unissl.cli.split import split
 from unissl.cli.train import train
 from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
-from unissl.training.signals import exit_on_signal
+from unissl.training.signals import exit_on_signal, interrupt_message
 from unissl.utils.current_folder import ignore_current_folder
+from unissl.utils.progress import log_to_stderr
 from unissl.utils.streams import OUTPUT_LOST, OutputLost, steady_streams
 
 app = App(
@@ -31,7 +31,7 @@ app = App(
     help_format="plaintext",  # markdown costs a sixth of the time to the answer
     help_epilogue="Start with `unissl demo`. Every verb has --help with an example; --debug shows tracebacks.",
 )
-for verb in (demo, train, evaluate, predict, export, report, split, datasets, methods, bench, paper):
+for verb in (demo, train, evaluate, predict, export, report, split, datasets, methods, paper):
     app.command(verb)
 
 
@@ -54,6 +54,7 @@ def main(arguments: list[str] | None = None) -> Never:
 
 def _run(words: list[str], debug: bool) -> int:
     """Run a verb and print its error; the exit code."""
+    log_to_stderr()
     try:
         with exit_on_signal(), ignore_current_folder(), processes():
             if launched() and words[:1] != ["train"]:
@@ -76,6 +77,7 @@ def _run(words: list[str], debug: bool) -> int:
 
 def _explain(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
+        print(interrupt_message(error), file=sys.stderr)
         return 130
     message = " ".join(str(error).split())
     if isinstance(error, PermissionError):

@@ -84,8 +84,8 @@ def run_request(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
     tasks = [Task.of(run, out, _scratch(), data, machine) for run in found.todo]
     try:
         ended = show_progress(request.make_engine(prepare).run(tasks), len(tasks), experiment.name)
-    except KeyboardInterrupt:
-        print("stopped; repeat the command to go on", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        stop.args = ("stopped; repeat the command to continue",)
         raise
     finish(ended, len(tasks), request.out)
 

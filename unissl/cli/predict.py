@@ -63,11 +63,8 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
         try:
             for records in predict_with_progress(model, source, journal.done):
                 journal.append(records)
-        except KeyboardInterrupt:
-            print(
-                f"stopped after {journal.done} of {len(files)} files; rerun the same command to resume",
-                file=sys.stderr,
-            )
+        except KeyboardInterrupt as stop:
+            stop.args = (f"stopped after {journal.done} of {len(files)} files; rerun the same command to resume",)
             raise
         write_predictions(journal, model, files)
 

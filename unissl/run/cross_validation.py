@@ -27,6 +27,7 @@ from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.utils.atomic import read_json, write_json
+from unissl.utils.progress import followed_by
 
 
 def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | None:
@@ -84,7 +85,8 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     state, batches = build_training_on(config, inputs.train_views, split, inputs.device)
     restore_latest(fold, state, config_hash(config), config.machine.threads)
     title = f"{config.method.name}, cross-validation {number + 1} of {len(inputs.folds)}"
-    fit(config, state, batches, fold, _no_evaluation, title=title)
+    with followed_by(len(inputs.folds) - number - 1):
+        fit(config, state, batches, fold, _no_evaluation, title=title)
     rows = inputs.split.labelled[held_out]
     preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows).classes
     broadcast_from_main(lambda: write_json(done, preds.tolist()))

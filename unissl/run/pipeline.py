@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from unissl.evaluation.diagnostics import pool_record
 from unissl.evaluation.intervals import Interval, wilson_interval
 from unissl.evaluation.metrics import accuracy, outlier_auroc
 from unissl.evaluation.predictions import Predictions
-from unissl.methods.base import Needs
 from unissl.inference.prediction_table import PredictionTable
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
@@ -47,9 +45,9 @@ from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
 from unissl.types import OOD, Split
 from unissl.utils.atomic import read_json, write_text
+from unissl.utils.progress import followed_by, log
 
 Rows = npt.NDArray[np.int64]
-log = logging.getLogger("unissl")
 
 
 @dataclass(frozen=True)
@@ -229,7 +227,8 @@ def train_and_save(
             metrics["pool"] = pool_record(learner.predict, learner.method, batches, rows, truth, state.step)
         return metrics, predicted
 
-    fit(config, state, batches, folder, eval_fn)
+    with followed_by(trainings_after(inputs)):
+        fit(config, state, batches, folder, eval_fn, class_names=dataset.train.class_names)
     seconds = time.monotonic() - started
     cross_validation = cross_validate(folder, inputs)
     after_cross_validation = time.monotonic()
@@ -248,6 +247,14 @@ def train_and_save(
     seconds += time.monotonic() - after_cross_validation
     result = RunResult(state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds)
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
+
+
+def trainings_after(inputs: RunInputs) -> float:
+    """Trainings that follow the first one, for the time left: of each fold, and of the baseline on labels alone, whose
+    steps see fewer images. (The time of a distillation is not known in advance.)"""
+    config, folds = inputs.config, len(inputs.folds)
+    baseline_step = config.batch.labelled / (config.batch.labelled + 2 * config.batch.unlabelled)
+    return folds + has_baseline(config) * (1 + folds) * baseline_step
 
 
 def log_student(folder: RunFolder, inputs: RunInputs, test: Predictions | None, seconds: float) -> None:

@@ -40,15 +40,16 @@ def resume_hint(folder: PathLike[str] | str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.args = stop.args or hint
+        stop.args = stop.args or ("stopped by Ctrl-C", *hint)
         raise
     finally:
         _hint.reset(token)
 
 
 def interrupt_message(stop: KeyboardInterrupt) -> str:
-    """The sentence that a command prints after Ctrl-C: what is kept and how to continue."""
-    return "; ".join(("stopped by Ctrl-C", *(stop.args or _hint.get())))
+    """The sentence that a command prints after Ctrl-C: what is kept and how to continue. Code that knows more than
+    :func:`resume_hint` puts its own sentence into ``stop.args``."""
+    return "; ".join(stop.args or ("stopped by Ctrl-C", *_hint.get()))
 
 
 class StopRequest:

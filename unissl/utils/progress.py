@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -29,7 +29,7 @@ REDRAW_EVERY = 0.5
 """Seconds between two updates of the line in a notebook."""
 
 _min_level: ContextVar[int] = ContextVar("min_level", default=logging.NOTSET)
-_seconds_after: ContextVar[Callable[[float], float]] = ContextVar("seconds_after", default=lambda total: 0.0)
+_repeats: ContextVar[float] = ContextVar("repeats", default=0.0)
 
 
 @contextmanager
@@ -43,14 +43,13 @@ def silenced(below: int = logging.WARNING) -> Iterator[None]:
 
 
 @contextmanager
-def followed_by(seconds: float = 0.0, repeats: int = 0) -> Iterator[None]:
-    """Add what comes later to the time left: ``seconds``, and ``repeats`` more pieces of work of the same length."""
-    outer = _seconds_after.get()
-    token = _seconds_after.set(lambda total: outer(total) + seconds + repeats * total)
+def followed_by(repeats: float) -> Iterator[None]:
+    """Count later work in the time left: ``repeats`` times the duration of the work whose progress is shown inside."""
+    token = _repeats.set(repeats)
     try:
         yield
     finally:
-        _seconds_after.reset(token)
+        _repeats.reset(token)
 
 
 class _StderrHandler(logging.StreamHandler[IO[str]]):
@@ -103,7 +102,7 @@ class Progress:
     def seconds_left(self, now: float) -> float:
         """Seconds to the end of this work and of the work that :func:`followed_by` adds."""
         per_unit = (now - self._started) / max(self.done - self._first, 1)
-        return per_unit * (self.total - self.done) + _seconds_after.get()(per_unit * self.total)
+        return per_unit * (self.total - self.done + _repeats.get() * self.total)
 
     def facts(self, now: float) -> list[str]:
         """Rate, time left and values, as text."""
