@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from method_cases import make_split, make_state
-
-from unissl.features.extract import FrozenBackbone, WithBackbone
-from unissl.inference.model import Model, TemperatureScaled
 from unissl.inference.onnx import disagreement, onnx_graph
+
+from unissl.features import FrozenBackbone, WithBackbone
+from unissl.inference.model import Model, TemperatureScaled
 from unissl.methods.base import Method
 from unissl.methods.registry import all_methods
 from unissl.nets.heads import MLPHead

@@ -1,7 +1,5 @@
 """Every method does the same on one process and on more: losses of twenty steps, weights and state after them.
 
-``test_methods_on_shards.py`` does so in single precision, with a fixed number of shards.
-
 ``benchmarks/processes.py`` compares all methods on four processes too, which takes a minute more.
 """
 

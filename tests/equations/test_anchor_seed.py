@@ -21,9 +21,9 @@ def con_loss(**settings: object) -> float:
 
 
 def test_at_full_number_the_seed_only_turns_them() -> None:
-    assert con_loss(exact="dense", anchor_seed=1) == pytest.approx(con_loss(exact="dense"), rel=1e-9)
+    assert con_loss(graph_impl="dense", anchor_seed=1) == pytest.approx(con_loss(graph_impl="dense"), rel=1e-9)
 
 
 def test_with_fewer_anchors_the_seed_matters() -> None:
-    assert abs(con_loss(anchors=3, anchor_seed=1) - con_loss(anchors=3)) > 1e-6
-    assert con_loss(anchors=3, anchor_seed=0) == con_loss(anchors=3)
+    assert abs(con_loss(num_anchors=3, anchor_seed=1) - con_loss(num_anchors=3)) > 1e-6
+    assert con_loss(num_anchors=3, anchor_seed=0) == con_loss(num_anchors=3)

@@ -69,10 +69,12 @@ class Reference:
     def step(self, net: TinyNet, batch: Batch, fraction: float) -> tuple[dict[str, Tensor], float]:
         lb, ulb = batch["labelled"], batch["unlabelled"]
         n, m = len(lb), len(ulb)
-        b = self.white(net, m)
+        b = torch.zeros(C) if self.port else self.white(net, m)
+        f = self.features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
+        if self.port:  # white images pass after the real ones
+            b = self.white(net, m)
         if fraction < self.debias_from:
             b = torch.zeros(C)
-        f = self.features(net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
         logits = [affine(net.head, row) for row in f]
         sup = mean([entropy(lb.targets[i].tolist(), logits[i]) for i in range(n)])
         unsup, kept = [], 0

@@ -27,7 +27,7 @@ from slow_reference import (
 from torch import Tensor, nn
 
 from unissl.methods.cpg import CPG, CPGConfig, log_share
-from unissl.ops.keyed import keyed_generator
+from unissl.ops.keyed_random import keyed_generator
 from unissl.types import Batch, DataInfo, Outputs, Prediction, Step, StreamBatch
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -106,12 +106,13 @@ class Reference:
             return [1] * C
         return [value if value > 0 else min(v for v in d if v > 0) for value in d]
 
-    def choose(self, min_votes: float) -> None:
+    def choose(self, min_votes: int = 12, min_votes_fraction: float | None = None) -> None:
         self.promoted = {}
         self.n_sel = [0] * C
         for index, labels in sorted(self.records.items()):
             mode, times = Counter(labels).most_common(1)[0]
-            if len(labels) > min_votes * self.seen / POOL and times > 0.8 * len(labels):
+            needed = min_votes if min_votes_fraction is None else min_votes_fraction * self.seen / POOL
+            if len(labels) > needed and times > 0.8 * len(labels):
                 self.promoted[index] = [labels.count(c) / len(labels) for c in range(C)]
                 self.n_sel[mode] += 1
         self.n = [given + chosen for given, chosen in zip(GIVEN, self.n_sel, strict=True)]
@@ -188,7 +189,14 @@ def make(**settings: Any) -> tuple[CPG, TinyNet]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"min_votes": 0.3}, {"similarity": "last"}, {"labelled_strong": True}, {"min_votes": 1.0}],
+    [
+        {"min_votes": 1},
+        {"min_votes_fraction": 12 / 185},
+        {"min_votes_fraction": 0.3},
+        {"min_votes_fraction": 1.0},
+        {"min_votes": 0, "similarity": "last"},
+        {"min_votes": 0, "labelled_strong": True},
+    ],
     ids=str,
 )
 def test_whole_run_equals_loops(settings: dict[str, Any]) -> None:
@@ -220,7 +228,7 @@ def test_whole_run_equals_loops(settings: dict[str, Any]) -> None:
         method.after_step(data)
         done = iteration + 1
         if done > WARM and (done - WARM) % EVERY == 0:
-            reference.choose(settings.get("min_votes", 12 / 185))
+            reference.choose(**{key: value for key, value in settings.items() if key.startswith("min_votes")})
         if done >= WARM and (done - WARM) % EVERY == 0:
             inputs, target = data.labelled()
             reference.take_radii(inputs.flatten(1)[:, :D].tolist(), target.argmax(1).tolist())
@@ -254,17 +262,26 @@ def test_warm_up_ends_at_30_of_256_epochs() -> None:
 
 def recorded(votes: list[list[int]], visits: float, **settings: Any) -> CPG:
     """A method with these votes after the pool was seen so often, at its next choice."""
-    method = CPG(CPGConfig(**settings), DataInfo(C, D, len(votes), GIVEN))
+    config = CPGConfig(**{"min_votes_fraction": 12 / 185, **settings})
+    method = CPG(config, DataInfo(C, D, len(votes), GIVEN))
     method.votes.copy_(torch.tensor(votes))
     method.drawn.fill_(round(visits * len(votes)))
     method.choose()
     return method
 
 
-def test_at_the_papers_length_more_than_12_votes_are_needed() -> None:
-    """5 epochs of 1,024 steps with 448 of 12,395 images are 185 visits of each."""
-    pool = 12395
+@pytest.mark.parametrize("pool", [1000, 12395, 100_000])
+def test_more_than_12_votes_are_needed_whatever_the_pool(pool: int) -> None:
     method = CPG(CPGConfig(), DataInfo(C, D, pool, GIVEN))
+    method.votes[0, 1], method.votes[1, 1] = 12, 13
+    method.drawn.fill_(5 * 1024 * 448)
+    method.choose()
+    assert method.chosen.nonzero().flatten().tolist() == [1]
+
+
+def test_12_of_185_visits_are_12_votes_at_the_papers_length() -> None:
+    """5 epochs of 1,024 steps with 448 of 12,395 images are 185 visits of each."""
+    method = CPG(CPGConfig(min_votes_fraction=12 / 185), DataInfo(C, D, 12395, GIVEN))
     method.votes[0, 1], method.votes[1, 1] = 12, 13
     method.drawn.fill_(5 * 1024 * 448)
     method.choose()

@@ -231,14 +231,14 @@ ABLATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"auxiliary": False}, {"auxiliary": False}),
     ({"weighting": "threshold"}, {"weighting": "threshold"}),
     ({"weighting": "none"}, {"weighting": "none"}),
-    ({"con": False}, {"con": False}),
-    ({"sim": False}, {"sim": False}),
-    ({"con": False, "sim": False}, {"con": False, "sim": False}),
-    ({"anchors": 3}, {}),
-    ({"anchors": D + 1}, {}),
-    ({"anchors": 9}, {}),
+    ({"contrastive": False}, {"con": False}),
+    ({"consistency": False}, {"sim": False}),
+    ({"contrastive": False, "consistency": False}, {"con": False, "sim": False}),
+    ({"num_anchors": 3}, {}),
+    ({"num_anchors": D + 1}, {}),
+    ({"num_anchors": 9}, {}),
     ({"ridge": 0.5}, {"ridge": 0.5}),
-    ({"steps": 2}, {"beta": 2}),
+    ({"walk_steps": 2}, {"beta": 2}),
 ]
 
 
@@ -251,16 +251,16 @@ def test_ablations_equal_loops(form: str, settings: dict[str, Any], changes: dic
     expected, _ = reference.step(net, method, batch, early=True)
     assert_same_step(method.losses(net, batch, START), expected, parameters(method, net))
     whole, _ = Reference(form, 3, COUNTS[3]).step(net, make(form=form)[0], batch, early=True)
-    same_graph = settings == {"anchors": D + 1}
+    same_graph = settings == {"num_anchors": D + 1}
     totals = [sum(terms.values(), torch.zeros(())).item() for terms in (expected, whole)]
     assert same_graph == (totals[0] == pytest.approx(totals[1], rel=1e-6))
 
 
 def test_ablated_parts_are_not_built() -> None:
     assert make(auxiliary=False)[0].aux is None
-    assert make(con=False, sim=False)[0].project is None
-    assert make(con=False)[0].project is not None
-    assert make(anchors=3)[0].anchors.shape == (3, D)
+    assert make(contrastive=False, consistency=False)[0].project is None
+    assert make(contrastive=False)[0].project is not None
+    assert make(num_anchors=3)[0].anchors.shape == (3, D)
     assert make()[0].anchors.shape == (D + 1, D)
 
 

@@ -22,7 +22,7 @@ from slow_reference import (
 from torch import Tensor, nn
 
 from unissl.methods.scomatch import OutlierQueue, SCOMatch, SCOMatchConfig
-from unissl.ops.keyed import keyed_generator
+from unissl.ops.keyed_random import keyed_generator
 from unissl.types import Batch, DataInfo, Outputs, Step, StreamBatch
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -33,12 +33,12 @@ def split(labels: np.ndarray, seed: int, **settings: Any) -> Split:
 def test_counts_of_seed_2(
     labels: np.ndarray, largest: int, gamma: float, decayed: int, uniform: int, first: list[int]
 ) -> None:
-    arbitrary = split(labels, 2, profile="arbitrary", gamma=gamma, max_count=largest)
+    arbitrary = split(labels, 2, pool_distribution="arbitrary", gamma=gamma, max_count=largest)
     assert arbitrary.labelled_counts == (4,) * arbitrary.num_classes
     assert len(arbitrary.unlabelled) == decayed
     assert np.bincount(labels[arbitrary.unlabelled])[: len(first)].tolist() == first
-    assert len(split(labels, 2, profile="long-tailed", gamma=gamma, max_count=largest).unlabelled) == decayed
-    assert len(split(labels, 2, profile="uniform", gamma=gamma, max_count=largest).unlabelled) == uniform
+    assert len(split(labels, 2, pool_distribution="long-tailed", gamma=gamma, max_count=largest).unlabelled) == decayed
+    assert len(split(labels, 2, pool_distribution="uniform", gamma=gamma, max_count=largest).unlabelled) == uniform
 
 
 def test_stl10_has_its_own_pool() -> None:

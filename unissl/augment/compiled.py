@@ -18,17 +18,26 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.augment.cutout import COLOUR, GREY
-from unissl.augment.draws import Floats, Ints
 from unissl.augment.enhance import LUMA
-from unissl.augment.geometry import Terms
+from unissl.augment.geometry import Floats, Ints, Terms
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Bytes = npt.NDArray[np.uint8]
 
 RED, GREEN, BLUE = LUMA
 SQUARE = np.array(COLOUR, np.uint8)
-AUTOCONTRAST, BRIGHTNESS, COLOR, CONTRAST, EQUALIZE, _, POSTERIZE, SHARPNESS, SOLARIZE = range(9)
-"""Positions in ``randaugment.OPERATIONS``; those that move pixels come after them."""
+CODES = {
+    "AutoContrast": (AUTOCONTRAST := 0),
+    "Brightness": (BRIGHTNESS := 1),
+    "Color": (COLOR := 2),
+    "Contrast": (CONTRAST := 3),
+    "Equalize": (EQUALIZE := 4),
+    "Posterize": (POSTERIZE := 5),
+    "Sharpness": (SHARPNESS := 6),
+    "Solarize": (SOLARIZE := 7),
+}
+"""Operations of ``randaugment.OPERATIONS`` that change levels, by name. Positions in that table must not be compiled
+in: numba caches this file's code by this file alone."""
 
 
 def compiled(function: Function) -> Function:
@@ -51,7 +60,7 @@ def strong_all(
     images: Bytes,
     rows: Terms,
     columns: Terms,
-    choice: Ints,
+    codes: Ints,
     magnitudes: Floats,
     which: Ints,
     x: Terms,
@@ -63,8 +72,8 @@ def strong_all(
 ) -> None:
     """Crop each image (see ``crop_all``), send it through its operations and fill its rectangle.
 
-    ``choice`` and ``magnitudes`` are those of ``randaugment.choose``. Where an operation moves pixels, ``which`` is its
-    row in the four tables of ``geometry.Source``. ``rectangles`` are first and last row, first and last column.
+    ``codes`` (n, slots) are those of ``CODES`` or -1, ``magnitudes`` those of ``randaugment.choose``. Where an operation
+    moves pixels, ``which`` is its row in the four tables of ``geometry.Source``, elsewhere -1. ``rectangles`` are first and last row, first and last column.
     """
     size = out[0].size
     spare = np.zeros(size + 3, np.uint8)  # a copy of an image, and a black pixel
@@ -72,13 +81,13 @@ def strong_all(
         image = out[i]
         levels = image.reshape(-1)
         crop(images[i], rows[i], columns[i], image)
-        for slot in range(choice.shape[1]):
+        for slot in range(codes.shape[1]):
             source = which[i, slot]
             if source >= 0:
                 spare[:size] = levels
                 warp(spare, x[source], y[source], x_by_row[source], y_by_column[source], image)
             else:
-                change(image, choice[i, slot], magnitudes[i, slot], spare[:size])
+                change(image, codes[i, slot], magnitudes[i, slot], spare[:size])
         fill(image, rectangles[i])
 
 
@@ -134,27 +143,27 @@ def fill(image: Bytes, rectangle: Ints) -> None:
 
 
 @compiled
-def change(image: Bytes, operation: int, magnitude: float, spare: Bytes) -> None:
+def change(image: Bytes, code: int, magnitude: float, spare: Bytes) -> None:
     """``spare`` is room for as many bytes as the image has."""
     levels = image.reshape(-1)
     factor = np.float32(magnitude)
-    if operation == AUTOCONTRAST:
+    if code == AUTOCONTRAST:
         autocontrast(image)
-    elif operation == BRIGHTNESS:
+    elif code == BRIGHTNESS:
         fade(levels, np.float32(0), factor)
-    elif operation == COLOR:
+    elif code == COLOR:
         color(levels, image.shape[2], factor, spare)
-    elif operation == CONTRAST:
+    elif code == CONTRAST:
         fade(levels, mean_grey(levels, image.shape[2]), factor)
-    elif operation == EQUALIZE:
+    elif code == EQUALIZE:
         equalize(image)
-    elif operation == POSTERIZE:
+    elif code == POSTERIZE:
         mask = np.uint8(256 - 2 ** (8 - int(magnitude)))
         for i in range(len(levels)):
             levels[i] &= mask
-    elif operation == SHARPNESS:
+    elif code == SHARPNESS:
         sharpness(image, factor, spare)
-    elif operation == SOLARIZE:
+    elif code == SOLARIZE:
         first = int(np.ceil(magnitude))
         for i in range(len(levels)):
             levels[i] = levels[i] if levels[i] < first else 255 - levels[i]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unissl.augment.draws import Floats, Ints
+from unissl.augment.geometry import Floats, Ints
 
 COLOUR = (125, 123, 114)
 """The rectangle's red, green and blue."""

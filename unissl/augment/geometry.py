@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unissl.augment.draws import Floats, Ints
-
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Terms = npt.NDArray[np.int32]
 
 ONE = 1 << 16

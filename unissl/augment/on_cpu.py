@@ -8,8 +8,7 @@ from importlib import import_module
 import numpy as np
 from torch import Tensor
 
-from unissl.augment.draws import Floats, Ints
-from unissl.augment.geometry import Source, Window
+from unissl.augment.geometry import Floats, Ints, Source, Window
 from unissl.augment.randaugment import OPERATIONS
 
 
@@ -34,12 +33,13 @@ def crop(images: Tensor, shown: Window) -> Tensor:
 
 def strong(images: Tensor, shown: Window, choice: Ints, magnitudes: Floats, filled: Ints) -> Tensor:
     """As ``geometry.crop``, then ``randaugment``, then ``cutout``."""
-    from unissl.augment.compiled import strong_all
+    from unissl.augment.compiled import CODES, strong_all
 
+    codes = np.array([CODES[operation.name] if operation.change else -1 for operation in OPERATIONS])
     out = _like(images, shown)
     which, source = _moves(choice, magnitudes, *out.shape[1:3])
     terms = (source.x, source.y, source.x_by_row, source.y_by_column)
-    strong_all(images.numpy(), shown.rows, shown.columns, choice, magnitudes, which, *terms, filled, out.numpy())
+    strong_all(images.numpy(), shown.rows, shown.columns, codes[choice], magnitudes, which, *terms, filled, out.numpy())
     return out
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment import enhance, geometry, pointwise
-from unissl.augment.draws import Floats, Ints
+from unissl.augment.geometry import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class Operation:
     """(magnitudes, height, width): says where pixels come from."""
 
 
-# ``unissl.augment.compiled`` goes by the order.
 OPERATIONS = (
     Operation("AutoContrast", change=lambda images, _: pointwise.autocontrast(images)),
     Operation("Brightness", 0.05, 0.95, enhance.brightness),

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from unissl.augment import geometry, on_cpu
 from unissl.augment.cutout import cutout, rectangles
-from unissl.augment.draws import Floats, uniform_table
+from unissl.augment.geometry import Floats
 from unissl.augment.randaugment import choose, randaugment
 from unissl.config import Settings
 from unissl.errors import UserError
+from unissl.ops.keyed_random import uniform_table
 
 CROP_DRAWS = 3
 """Random numbers per image: top, left, flip."""
@@ -49,6 +50,9 @@ class AugmentConfig(Settings):
     labelled_feature_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """For vectors: share of the entries that the weak view of a labelled image lacks. There are few of these, and
     without it a network soon knows them by heart."""
+    second_view_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """For features: share of the entries that a second weak view (``flip`` of SSB, ``weak2`` of CaliMatch) lacks, since
+    without it the two would be the same numbers and their consistency nothing to learn."""
     cached_views: int = Field(default=3, ge=0)
     """For vectors of a frozen network: strongly augmented copies of each image that are stored beside it."""
 
@@ -162,7 +166,7 @@ def make_view(
         raise ValueError("images must be uint8 of shape (N, H, W, 1) or (N, H, W, 3)")
     first, end = (0, len(images)) if positions is None else (positions.start or 0, positions.stop)
     if end - first != len(images):
-        raise ValueError("positions must name one place in the global batch per image")
+        raise ValueError("positions must name one position in the global batch per image")
     view = VIEWS[_kind(name)]
     draws = uniform_table(seed, step, stream, name, end, view.columns(config))
     return view.apply(images.contiguous(), draws[first:].numpy(), config)

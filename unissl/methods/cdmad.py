@@ -17,8 +17,8 @@ CVPR 2024, https://arxiv.org/abs/2403.10391. Official code: https://github.com/L
 
 Deviations. The white image passes in eval mode: it is normalised as test images are and leaves BatchNorm's running
 statistics alone. In the released port of the comparison (and, with one image, in the official code) it passes in
-train mode at every step: the white batch is normalised by its own statistics, which are those of a constant, and half
-of the updates of the running statistics come from it. ``port = true`` gives that. Hard labels and a threshold of 0.95
+train mode at every step, after the real images: the white batch is normalised by its own statistics, which are those of
+a constant, and half of the updates of the running statistics come from it. ``port = true`` gives that. Hard labels and a threshold of 0.95
 are the port's; the official code has ``soft = true`` and ``threshold = 0``, and two strong views where we have one.
 """
 
@@ -58,11 +58,13 @@ class CDMAD(Method):
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
         debias = step.fraction >= self.cfg.debias_from
-        bias = self.bias(net, ulb.views["weak"]) if debias or self.cfg.port else None
+        bias = self.bias(net, ulb.views["weak"]) if debias and not self.cfg.port else 0.0
         lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
+        if self.cfg.port:  # after the real images, which decides what BatchNorm's running statistics end with
+            white = self.bias(net, ulb.views["weak"])
+            bias = white if debias else 0.0
 
-        weak = ulb_w.logits.detach()
-        probs = (weak - bias if debias and bias is not None else weak).softmax(-1)
+        probs = (ulb_w.logits.detach() - bias).softmax(-1)
         confidence, pseudo = probs.max(-1)
         keep = (confidence >= self.cfg.threshold).to(probs.dtype)
         sup = cross_entropy(lb_w.logits, lb.targets).mean()

@@ -21,9 +21,9 @@ https://github.com/yaxinhou/CPG.
 | primary loss | term ``sup`` | mean H(t, l + log n / sum n) over features and copies |
 | auxiliary loss | term ``aux`` | mean H(argmax l_aux(x_w), l_aux(x_s)) + mean H(t, l_aux + log n / sum n) |
 
-Deviations. Times are shares of the budget, and so is the number of votes that an image needs, as a share of its
-visits (12 of 185 with the paper's batches and 12,395 images). An update waits until the pool was seen ``min_visits``
-times, of no effect at the paper's length. If nothing is chosen, the labelled set is the given one, where the
+Deviations. Times are shares of the budget. An image needs more than 12 votes, as published, or, in short runs, a share
+of its visits (``min_votes_fraction``; 12 votes are 12/185 of them with the paper's batches and 12,395 images). An update
+waits until the pool was seen ``min_visits`` times, of no effect at the paper's length. If nothing is chosen, the labelled set is the given one, where the
 published code fails. Centres and radii come from one pass in eval mode; the published code makes two in train mode,
 which moves BatchNorm, and has a slip behind ``similarity = "last"``. The noise is a function of the seed and the step
 number. Its rotation head, part of nothing, is left out, and so is by default the labelled strong view, which entered
@@ -40,7 +40,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
-from unissl.ops.keyed import keyed_generator
+from unissl.ops.keyed_random import keyed_generator
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.types import Batch, DataInfo, Losses, Outputs, Step, Stream, StreamBatch
 
@@ -58,8 +58,10 @@ class CPGConfig(MethodConfig):
     """How often the pool has to be seen on average before the next choice; it bounds the cost in short runs."""
     threshold: float = Field(default=0.95, ge=0, le=1)
     """Confidence from which a prediction is a vote, before it is lowered by the share of ``smoothing``."""
-    min_votes: float = Field(default=12 / 185, ge=0, le=1)
-    """An image needs more votes than this share of the mean number of visits since the last choice."""
+    min_votes: int = Field(default=12, ge=0)
+    """An image is chosen if it has more votes than this since the last choice."""
+    min_votes_fraction: float | None = Field(default=None, ge=0, le=1)
+    """In place of ``min_votes``: a share of the mean number of visits since the last choice, for short runs."""
     agreement: float = Field(default=0.8, ge=0, le=1)
     """More than this share of an image's votes has to be for one class."""
     smoothing: float = Field(default=0.1, ge=0, lt=1)
@@ -184,8 +186,9 @@ class CPG(Method):
     def choose(self) -> None:
         """Images with enough votes, nearly all for one class, become the joined ones; the votes start anew."""
         total, most = self.votes.sum(1), self.votes.max(1)
-        visits = self.drawn / self.info.num_unlabelled
-        self.chosen.copy_((total > self.cfg.min_votes * visits) & (most.values > self.cfg.agreement * total))
+        share, visits = self.cfg.min_votes_fraction, self.drawn / self.info.num_unlabelled
+        needed = self.cfg.min_votes if share is None else share * visits
+        self.chosen.copy_((total > needed) & (most.values > self.cfg.agreement * total))
         self.soft.copy_(self.votes / total.clamp(min=1)[:, None])
         self.chosen_counts.copy_(most.indices[self.chosen].bincount(minlength=self.info.num_classes))
         self.counts.copy_(self.given + self.chosen_counts)

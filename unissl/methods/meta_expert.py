@@ -219,15 +219,14 @@ class MetaExpert(Method):
         end = max(begin + 1, round((self.cfg.warm_up + self.cfg.estimate) * step.total))
         if begin <= step.iteration < end:
             self.count(pseudo[:, 1], keep[:, 1])
-        fusing = float(step.iteration >= end)
 
-        terms = {
-            "sup": torch.stack([cross_entropy(lb_w.adjusted[:, k], lb.targets).mean() for k in range(EXPERTS)]).sum(),
-            "unsup": self.unsupervised(ulb_s.by_part, pseudo, keep),
-            "fusion": self.fusion(lb_w, lb.targets),
-            "fusion_unsup": self.fusion_consistency(ulb_w, ulb_s),
-        }
-        weights = {"unsup": self.cfg.unsup_weight, "fusion": fusing, "fusion_unsup": fusing * self.cfg.unsup_weight}
+        sup = torch.stack([cross_entropy(lb_w.adjusted[:, k], lb.targets).mean() for k in range(EXPERTS)]).sum()
+        terms = {"sup": sup, "unsup": self.unsupervised(ulb_s.by_part, pseudo, keep)}
+        if step.iteration >= end:
+            terms |= {"fusion": self.fusion(lb_w, lb.targets), "fusion_unsup": self.fusion_consistency(ulb_w, ulb_s)}
+        else:  # constants, not losses of weight 0: the gate gets no gradient, and so no weight decay, before it is used
+            terms |= dict.fromkeys(("fusion", "fusion_unsup"), sup.new_zeros(()))
+        weights = dict.fromkeys(("unsup", "fusion_unsup"), self.cfg.unsup_weight)
         return Losses(terms, weights, {"selected": keep.mean()})
 
     def unsupervised(self, by_part: Tensor, pseudo: Tensor, keep: Tensor) -> Tensor:

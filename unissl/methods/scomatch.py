@@ -42,7 +42,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from unissl.methods.base import InferenceModel, Method, MethodConfig, Network
-from unissl.ops.keyed import keyed_generator
+from unissl.ops.keyed_random import keyed_generator
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
 

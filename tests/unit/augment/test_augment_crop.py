@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from unissl.augment import AugmentConfig, make_view
-from unissl.augment.draws import uniform_table
 from unissl.augment.image_views import ImageViews
 from unissl.errors import UserError
+from unissl.ops.keyed_random import uniform_table
 
 N = 400
 CUT = AugmentConfig(crop=32, pad=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from scipy import stats
 
-from unissl.augment.draws import uniform_table
+from unissl.ops.keyed_random import uniform_table
 
 KEY = (3, 17, "unlabelled", "strong")
 """seed, step, stream, view"""

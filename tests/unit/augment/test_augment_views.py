@@ -14,10 +14,10 @@ from torch import Tensor
 
 from unissl.augment import AugmentConfig, check_view_name, compiled, geometry, make_view, normalise, on_cpu
 from unissl.augment.cutout import COLOUR, GREY, cutout, rectangles
-from unissl.augment.draws import uniform_table
 from unissl.augment.randaugment import OPERATIONS, choose
 from unissl.config import check
 from unissl.errors import UserError
+from unissl.ops.keyed_random import uniform_table
 
 Pictures = Callable[..., Tensor]
 ByPillow = Callable[[str, Tensor, list[float]], Tensor]
@@ -45,13 +45,13 @@ def strong_reference(image: Tensor, draws: Tensor, config: AugmentConfig, by_pil
     """One image the slow way, from the same numbers."""
     top, left = (int(u * (2 * config.pad + 1)) for u in draws[:2].tolist())
     image = crop_reference(image, top, left, config.flip and draws[2].item() < 0.5, config.pad)
-    for slot in range(config.operations):
+    for slot in range(config.randaugment_n):
         u, v = draws[3 + 2 * slot : 5 + 2 * slot].tolist()
         operation = OPERATIONS[int(u * 14)]
-        scale = config.geometry if operation.source else 1.0
+        scale = config.geometry_scale if operation.source else 1.0
         magnitude = scale * operation.low + (scale * operation.high - scale * operation.low) * v
         image = by_pillow(operation.name, image.unsqueeze(0), [magnitude])[0]
-    return cutout_reference(image, draws[-3:].tolist(), config.cutout) if config.cutout else image
+    return cutout_reference(image, draws[-3:].tolist(), config.cutout_max) if config.cutout_max else image
 
 
 @pytest.mark.parametrize("crop", [on_cpu.crop, geometry.crop], ids=["loop", "tensors"])
@@ -104,7 +104,7 @@ def test_strong_view_equals_pillow(
     config: AugmentConfig, shape: tuple[int, int, int], pictures: Pictures, by_pillow: ByPillow
 ) -> None:
     images = pictures(80, *shape)
-    draws = uniform_table(5, 9, "unlabelled", "strong", 80, 6 + 2 * config.operations)
+    draws = uniform_table(5, 9, "unlabelled", "strong", 80, 6 + 2 * config.randaugment_n)
     view = make_view("strong", images, config, seed=5, step=9, stream="unlabelled")
     expected = [strong_reference(image, row, config, by_pillow) for image, row in zip(images, draws, strict=True)]
     assert view.is_contiguous() and torch.equal(view, torch.stack(expected))
@@ -273,7 +273,7 @@ def test_wrong_input_is_refused(pictures: Pictures) -> None:
     images, config = pictures(4, 8, 8, 3), AugmentConfig()
     with pytest.raises(UserError, match="side of 8 pixels"):
         make_view("weak", images, AugmentConfig(pad=8), seed=0, step=0, stream="a")
-    with pytest.raises(ValueError, match="one place in the global batch per image"):
+    with pytest.raises(ValueError, match="one position in the global batch per image"):
         make_view("weak", images, config, seed=0, step=0, stream="a", positions=slice(2, 5))
     with pytest.raises(ValueError, match="uint8"):
         make_view("weak", images.float(), config, seed=0, step=0, stream="a")
@@ -282,3 +282,14 @@ def test_wrong_input_is_refused(pictures: Pictures) -> None:
     for tree in ({"geometry": 0.0}, {"geometry": 1.5}, {"pad": -1}, {"cutout": 2.0}, {"operations": -1}):
         with pytest.raises(UserError, match=next(iter(tree))):
             check(AugmentConfig, tree)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (11, 9)])
+def test_the_compiled_loop_knows_operations_by_name(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of the table may change without a new compilation."""
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (40, *size, 3), dtype=np.uint8))
+    for module in ("on_cpu", "randaugment"):
+        monkeypatch.setattr(f"unissl.augment.{module}.OPERATIONS", OPERATIONS[::-1])
+    compiled_views = make_view("strong", images, AugmentConfig(pad=2), seed=0, step=0, stream="")
+    monkeypatch.setattr("unissl.augment.on_cpu.has_compiler", lambda: False)
+    assert torch.equal(compiled_views, make_view("strong", images, AugmentConfig(pad=2), seed=0, step=0, stream=""))

@@ -1,4 +1,4 @@
-"""Views of vectors against a slow reference, and that their address says everything."""
+"""Views of features against a slow reference, and that their address decides everything."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from unissl.augment import AugmentConfig
-from unissl.augment.draws import uniform_table
 from unissl.augment.feature_views import FeatureViews
+from unissl.ops.keyed_random import uniform_table
 
 N, D = 9, 12
 ROWS = np.array([4, 0, 4, 8, 2])
@@ -24,10 +24,29 @@ def test_shape_and_length() -> None:
     assert make().shape == (D,) and len(make()) == N
 
 
-@pytest.mark.parametrize("view", ["none", "flip", "weak", "weak2"])
-def test_all_but_strong_views_are_the_clean_vector(view: str) -> None:
+@pytest.mark.parametrize("view", ["none", "weak"])
+def test_the_weak_view_is_the_clean_vector(view: str) -> None:
     views = make()
     assert torch.equal(views(view, ROWS, **ADDRESS), torch.from_numpy(views.features[ROWS, 0]))
+
+
+@pytest.mark.parametrize("view", ["flip", "weak2"])
+@pytest.mark.parametrize("stream", ["labelled", "unlabelled", "pool"])
+def test_a_second_weak_view_lacks_entries_of_its_own(view: str, stream: str) -> None:
+    """Equal views would make the consistency losses of SSB and CaliMatch zero."""
+    views = make()
+    clean = torch.from_numpy(views.features[ROWS, 0])
+    keep = uniform_table(3, 5, stream, view, len(ROWS), 1 + D)[:, 1:] >= 0.1
+    second = views(view, ROWS, seed=3, step=5, stream=stream)
+    torch.testing.assert_close(second, torch.where(keep, clean / 0.9, torch.zeros(())))
+    assert not torch.equal(second, views("weak", ROWS, seed=3, step=5, stream=stream))
+
+
+def test_a_second_weak_view_of_labelled_images_lacks_as_much_as_the_first() -> None:
+    config = AugmentConfig(labelled_feature_dropout=0.25, second_view_dropout=0.1)
+    views = FeatureViews(make().features, config, torch.device("cpu"))
+    kept = uniform_table(3, 5, "labelled", "flip", len(ROWS), 1 + D)[:, 1:] >= 0.25
+    assert torch.equal(views("flip", ROWS, seed=3, step=5, stream="labelled") != 0, kept)
 
 
 @pytest.mark.parametrize("copies", [0, 1, 3])
@@ -83,7 +102,7 @@ def test_the_address_decides() -> None:
     assert not torch.equal(first, views("strong2", ROWS, **ADDRESS))
 
 
-@pytest.mark.parametrize("view", ["weak", "strong"])
+@pytest.mark.parametrize("view", ["weak", "weak2", "strong"])
 def test_part_of_a_batch_equals_the_whole(view: str) -> None:
     views = make()
     whole = views(view, ROWS, **ADDRESS)
@@ -113,5 +132,5 @@ def test_memory_mapped_vectors(tmp_path: object) -> None:
 def test_wrong_calls() -> None:
     with pytest.raises(ValueError, match="unknown view 'strongish'"):
         make()("strongish", ROWS)
-    with pytest.raises(ValueError, match="one place in the global batch per row"):
+    with pytest.raises(ValueError, match="one position in the global batch per row"):
         make()("strong", ROWS, positions=slice(0, 3))

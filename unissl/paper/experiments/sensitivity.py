@@ -86,7 +86,7 @@ OURS = (
         (
             row("simpro"), row("simpro", "simpro-port", "SimPro, port", port=True),
             row("meta-expert"),
-            row("meta-expert", "meta-expert-port", "Meta-Expert, port", gate="untrained", counting="indexed"),
+            row("meta-expert", "meta-expert-port", "Meta-Expert, port", gate="untrained", counting="indexed", warm_up=1/256),
             row("cgmatch"), row("cgmatch", "cgmatch-port", "CGMatch, port", filing="sorted"),
             row("cdmad"), row("cdmad", "cdmad-port", "CDMAD, port", port=True),
             row("acr"), row("acr", "acr-port", "ACR, port", estimate=False),

@@ -5,12 +5,8 @@ from __future__ import annotations
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def uniform_table(seed: int, step: int, stream: str, view: str, rows: int, columns: int) -> Tensor:
@@ -23,3 +19,11 @@ def uniform_table(seed: int, step: int, stream: str, view: str, rows: int, colum
     key = np.random.SeedSequence([seed, step, crc32(stream.encode()), crc32(view.encode())])
     generator = np.random.Generator(np.random.Philox(key))
     return torch.from_numpy(generator.random((rows, columns)))
+
+
+def keyed_generator(key: int, iteration: int) -> torch.Generator:
+    """A generator of its own for a step. ``key`` is drawn once, when a method is built, so the run's seed decides it.
+
+    Torch's generator takes in 32 bits of a seed; the odd multiplier keeps neighbouring keys and steps apart in them.
+    """
+    return torch.Generator().manual_seed((key + 2654435761 * iteration) % 2**32)
