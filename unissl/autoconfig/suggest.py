@@ -57,13 +57,14 @@ def suggest_config(overrides: Mapping[str, Any], index: FolderIndex | None = Non
         return SuggestedConfig(None, dict(overrides))
     config = DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields})
     probe = probe_dataset(config, index)
-    method = get_method(str(settings_group(overrides, "method").get("name", "sage")))
+    method_name = str(settings_group(overrides, "method").get("name", "sage"))
+    method = get_method(method_name)
     net = settings_group(overrides, "net")
     name = str(net.get("name", DEFAULT_BACKBONE))
     available = is_pretrained_name(name) and ("name" in net or backbone_installed(name))
     frozen = available and net.get("freeze_backbone") is not False and not net.get("pretrained")
     if method.supports_features() and frozen:
-        suggestion = for_photos(probe, overrides, name, method)
+        suggestion = for_photos(probe, overrides, name, method, method_name)
     else:
         suggestion = from_scratch(probe, overrides, method)
     reasons = (*suggestion.reasons, *_warnings(probe))
@@ -71,7 +72,7 @@ def suggest_config(overrides: Mapping[str, Any], index: FolderIndex | None = Non
 
 
 def for_photos(
-    probe: DatasetProbe, overrides: Mapping[str, Any], backbone: str, method: type[Method]
+    probe: DatasetProbe, overrides: Mapping[str, Any], backbone: str, method: type[Method], method_name: str
 ) -> SuggestedConfig:
     """The frozen backbone, and distillation where there is a pool for it."""
     minutes, distil = settings_group(overrides, "train").get("minutes"), settings_group(overrides, "distil")
@@ -79,7 +80,7 @@ def for_photos(
         f"backbone {backbone}, pretrained and frozen: {_count(probe)}; its features are better than any that so few "
         "labels could train"
     ]
-    learns = method.uses_network_head() and method.learns_from_pool(method.Config())
+    learns = method.uses_network_head() and method.learns_from_pool(method.Config(name=method_name))
     pool = probe.images > probe.labels
     distils = distil.get("epochs") != 0 and learns and pool and supports_distillation(backbone)
     if distils:
@@ -144,8 +145,8 @@ def _count(probe: DatasetProbe) -> str:
 
 def _warnings(probe: DatasetProbe) -> tuple[str, ...]:
     """What the user should know before time is spent."""
-    if not probe.contradicted:
+    if not probe.conflicting:
         return ()
-    first, number = shortened(probe.contradicted[0]), len(probe.contradicted)
+    first, number = shortened(probe.conflicting[0]), len(probe.conflicting)
     subject = f"{first} has" if number == 1 else f"{number:,} images (such as {first}) have"
     return (f"warning: {subject} conflicting labels and will be treated as unlabelled; the report lists them",)

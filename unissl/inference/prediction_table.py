@@ -22,6 +22,7 @@ from unissl.inference.review import REASONS, UNREADABLE, ReviewThresholds
 from unissl.types import UNLABELLED
 from unissl.utils.atomic import write_atomically
 from unissl.utils.file_names import writable
+from unissl.utils.parquet_file import open_parquet, read_columns
 
 
 class Number(NamedTuple):
@@ -95,6 +96,12 @@ class PredictionTable:
 
     def __init__(self, arrow: pa.Table) -> None:
         self._arrow = arrow
+
+    @classmethod
+    def read(cls, path: Path) -> PredictionTable:
+        """The table of a Parquet file that a run or ``unissl predict`` has written."""
+        file = open_parquet(path)
+        return cls(read_columns(path, file, file.schema_arrow.names))
 
     def __len__(self) -> int:
         return int(self._arrow.num_rows)
