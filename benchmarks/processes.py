@@ -1,13 +1,11 @@
 """How far runs on two and four processes are from the run on one, step by step, for every method.
 
     python benchmarks/processes.py --out docs/images/processes.svg
-    python benchmarks/processes.py --precision float32 --shards 4 --out shards.svg
 
-Each method is trained for twenty steps on 1, 2 and 4 processes (gloo, CPU), in double precision unless another is asked
-for. The picture has a line for each method: the largest relative difference of its loss terms at each step. The table
-that is printed has the largest one of all steps, and that of the weights, averaged weights and statistics at the end.
-With a fixed number of shards all differences should be zero in any precision; without, float32 shows how far training
-carries a change in the order of addition.
+Each method is trained for twenty steps on 1, 2 and 4 processes (gloo, CPU), in float64 by default. The chart has a line
+for each method: the largest relative difference of its loss terms at each step. The printed table has the largest one
+of all steps, and that of the weights, averaged weights and statistics at the end. ``--precision float32`` shows how far
+training carries a change in the order of addition.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ sys.path[:0] = [str(TESTS / "contract"), str(TESTS / "golden")]  # the runs are 
 SIZES = (2, 4)
 PRECISIONS = {"float64": "double precision", "float32": "single precision"}
 FLOOR = 1e-17
-"""Where equal numbers are drawn, which a logarithmic axis cannot show."""
+"""Value at which equal numbers are drawn, since a logarithmic axis cannot show 0."""
 
 
 def loss_difference(one: dict[str, list[float]], other: dict[str, list[float]]) -> npt.NDArray[np.float64]:
@@ -44,11 +42,13 @@ def draw(curves: dict[int, dict[str, npt.NDArray[np.float64]]], tolerance: float
     top = max(1e-3, *(float(values.max()) for lines in curves.values() for values in lines.values()))
     for ax, (size, lines) in zip(axes, curves.items(), strict=True):
         for case, values in lines.items():
-            ours = case.startswith("sage")
+            is_sage = case.startswith("sage")
             steps, drawn = range(1, len(values) + 1), np.maximum(values, FLOOR)
-            ax.plot(steps, drawn, color=BLUE if ours else "0.65", linewidth=1.5 if ours else 0.8, zorder=2 + ours)
+            ax.plot(
+                steps, drawn, color=BLUE if is_sage else "0.65", linewidth=1.5 if is_sage else 0.8, zorder=2 + is_sage
+            )
         ax.axhline(tolerance, color=ORANGE, linestyle="--", linewidth=1)
-        ax.annotate(f"asked for: {tolerance:g}", (1, tolerance), (0, 4), textcoords="offset points", fontsize=8)
+        ax.annotate(f"required: {tolerance:g}", (1, tolerance), (0, 4), textcoords="offset points", fontsize=8)
         ax.set_title(f"{size} processes against 1", fontsize=9)
         ax.set(xlabel="step", yscale="log", ylim=(FLOOR / 3, top), xticks=[1, 5, 10, 15, 20])
         ax.spines[["top", "right"]].set_visible(False)
@@ -61,27 +61,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images/processes.svg"))
     parser.add_argument("--precision", choices=PRECISIONS, default="float64")
-    parser.add_argument("--shards", type=int, default=0, help="a fixed number of shards, a multiple of 4")
     arguments = parser.parse_args()
     from process_cases import CASES, TOLERANCE, relative, trained_all
     from process_group import on_processes
 
-    settings = (CASES, getattr(torch, arguments.precision), arguments.shards)
-    alone = trained_all(*settings)
+    settings = (CASES, getattr(torch, arguments.precision))
+    single = trained_all(*settings)
     groups = {size: on_processes(size, trained_all, *settings)[0] for size in SIZES}
     curves = {
-        size: {case: loss_difference(alone[case][0], found[case][0]) for case in CASES}
-        for size, found in groups.items()
+        size: {case: loss_difference(single[case][0], results[case][0]) for case in CASES}
+        for size, results in groups.items()
     }
     print(f"{'method':<14}" + "".join(f"{f'losses, {size}':>12}{f'weights, {size}':>12}" for size in SIZES))
     for case in CASES:
         cells = []
-        for size, found in groups.items():
-            weights = max(relative(value, found[case][1][name]) for name, value in alone[case][1].items())
+        for size, results in groups.items():
+            weights = max(relative(value, results[case][1][name]) for name, value in single[case][1].items())
             cells += [f"{curves[size][case].max():>12.1e}", f"{weights:>12.1e}"]
         print(f"{case:<14}" + "".join(cells))
-    how = PRECISIONS[arguments.precision] + (f", {arguments.shards} shards" if arguments.shards else "")
-    draw(curves, TOLERANCE, how).savefig(arguments.out, metadata={"Date": None})
+    draw(curves, TOLERANCE, PRECISIONS[arguments.precision]).savefig(arguments.out, metadata={"Date": None})
 
 
 if __name__ == "__main__":

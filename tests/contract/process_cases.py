@@ -20,7 +20,7 @@ from unissl.training.trainer import TrainConfig, Trainer
 
 __all__ = ["CASES", "STEPS", "TOLERANCE", "Trained", "relative", "trained", "trained_all"]
 
-STEPS, CLASSES, TOLERANCE = 20, 4, 1e-5
+STEPS, CLASSES, TOLERANCE = 20, 4, 1e-9
 PHASES: dict[str, dict[str, Any]] = {
     # Images are chosen, and join the labelled set, several times within twenty steps.
     "cpg": {"threshold": 0.2, "agreement": 0.3, "min_votes_fraction": 0.1, "update_every": 0.2, "min_visits": 0.5},

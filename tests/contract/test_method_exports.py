@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 from method_cases import make_split, make_state
-from unissl.inference.onnx import disagreement, onnx_graph
 
+from unissl.evaluation.calibrators import TemperatureScaling
 from unissl.features import FrozenBackbone, WithBackbone
-from unissl.inference.model import Model, TemperatureScaled
+from unissl.inference.exporters.base import max_difference
+from unissl.inference.exporters.onnx import OnnxExporter
+from unissl.inference.manifest import Manifest
+from unissl.inference.model import Calibrated, Model
 from unissl.methods.base import Method
 from unissl.methods.registry import all_methods
 from unissl.nets.heads import MLPHead
@@ -23,15 +26,28 @@ def model_of(module: torch.nn.Module, channels: int, size: int) -> Model:
     module.train()
     with torch.no_grad():
         module(torch.randn(8, channels, size, size))
-    names = tuple("abcde")
-    return Model(module.eval(), names, (size, size), channels, (0.4,) * channels, (0.3,) * channels)
+    manifest = Manifest(
+        unissl="0",
+        net="small",
+        method={"name": "sage"},
+        labelled_counts=[1] * 5,
+        pool_images=1,
+        class_names=list("abcde"),
+        height=size,
+        width=size,
+        channels=channels,
+        mean=[0.4] * channels,
+        std=[0.3] * channels,
+    )
+    return Model(module.eval(), manifest)
 
 
 def gap(model: Model) -> float:
     """Over more images than are taken at once, and a last batch of one."""
-    shape = (model.batch + 1, *model.size, model.channels)
+    shape = (model.batch_size + 1, *model.manifest.image_shape)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    return disagreement(onnx_graph(model).SerializeToString(), model, images)
+    exporter = OnnxExporter()
+    return max_difference(exporter.load(exporter.encode(model, {})), model, images)
 
 
 @pytest.mark.parametrize("name", [*SHIP_MORE, "sage"])
@@ -40,9 +56,9 @@ def test_every_kind_of_shipped_module(name: str) -> None:
     assert gap(model_of(state.learner.method.inference_module(state.learner.net), 1, 8)) < 1e-5
 
 
-def test_a_temperature() -> None:
+def test_a_calibrator() -> None:
     state = make_state(all_methods()["fixmatch"].Config(name="fixmatch"), make_split(5), channels=3)
-    assert gap(model_of(TemperatureScaled(state.learner.net, 2.5), 3, 8)) < 1e-5
+    assert gap(model_of(Calibrated(state.learner.net, TemperatureScaling(temperature=2.5)), 3, 8)) < 1e-5
 
 
 def test_behind_a_frozen_network() -> None:

@@ -37,12 +37,36 @@ def signal_at(patch: pytest.MonkeyPatch, place: str, number: int) -> None:
 
 
 STAGES = (
-    ("unissl.run.pipeline:evaluate", signal.SIGTERM, "after step 1; the state is saved"),
-    ("unissl.training.trainer:set_learning_rate", signal.SIGUSR1, "after step 2; the state is saved"),  # the last step
-    ("unissl.run.cross_validation:averaged_predictions", signal.SIGUSR1, "what is done is kept"),
-    ("unissl.run.pipeline:write_results", signal.SIGTERM, "what is done is kept"),
-    ("unissl.cli.train:train_baseline", signal.SIGTERM, "what is done is kept"),
-    ("unissl.report.html:render", signal.SIGUSR1, "what is done is kept"),
+    (
+        "unissl.run.pipeline:evaluate",
+        signal.SIGTERM,
+        "after step 1; the state is saved; continue with: unissl train --resume --out run",
+    ),
+    (
+        "unissl.training.trainer:set_learning_rate",
+        signal.SIGUSR1,
+        "after step 2; the state is saved; continue with: unissl train --resume --out run",
+    ),  # the last step
+    (
+        "unissl.run.cross_validation:averaged_predictions",
+        signal.SIGUSR1,
+        "finished stages are saved in run; continue with: unissl train --resume --out run",
+    ),
+    (
+        "unissl.run.pipeline:write_results",
+        signal.SIGTERM,
+        "finished stages are saved in run; continue with: unissl train --resume --out run",
+    ),
+    (
+        "unissl.cli.train:train_baseline",
+        signal.SIGTERM,
+        "finished stages are saved in run; continue with: unissl train --resume --out run",
+    ),
+    (
+        "unissl.report.html:render",
+        signal.SIGUSR1,
+        "finished stages are saved in run; continue with: unissl train --resume --out run",
+    ),
 )
 
 
@@ -107,8 +131,8 @@ def test_two_runs_on_one_folder(here: Path, cut_off_run: Path, refuses: Refuses)
 
     shutil.copytree(cut_off_run, here / "run")
     with locked(RunFolder("run")):
-        refuses("train", "--resume", "--quiet", "--out", "run", says=("Another process is at work in run",))
+        refuses("train", "--resume", "--quiet", "--out", "run", says=("Another process is using run",))
     (here / "empty").mkdir()
     with locked(RunFolder("empty")):
-        refuses(*TRAIN_DIGITS, "--out", "empty", says=("Another process is at work in empty", "another --out"))
+        refuses(*TRAIN_DIGITS, "--out", "empty", says=("Another process is using empty", "another --out"))
     succeed("train", "--resume", "--no-baseline", "--quiet", "--out", "run")

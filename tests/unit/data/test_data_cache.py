@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,34 +285,3 @@ def test_rows_never_written_are_zero_and_the_file_is_whole(tmp_path: Path) -> No
     with RowWriter(tmp_path / "a.npy", (4, 2)) as writer:
         writer.write(1, np.array([[1, 2], [3, 4]], dtype=np.uint8))
     assert np.load(tmp_path / "a.npy").tolist() == [[0, 0], [1, 2], [3, 4], [0, 0]]
-
-
-def test_progress_is_silent_at_first_then_speaks_in_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from unissl.utils.progress import Progress
-
-    clock = iter([0.0, 1.0, 4.0, 6.0, 7.0, 12.0])  # the start, then one look per advance
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    with Progress("decoding images", 100) as progress:
-        for _ in range(5):
-            progress.advance(10)
-    assert capsys.readouterr().err.splitlines() == [
-        "decoding images: 30 of 100, 5.0 images/s, 14 s left",
-        "decoding images: 50 of 100, 4.2 images/s, 12 s left",
-    ]
-
-
-def test_progress_draws_a_bar_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from unissl.utils.progress import Progress
-
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("unissl.utils.progress.PATIENCE", -1.0)
-    with Progress("decoding images", 100) as progress:
-        progress.advance(40)
-        progress.advance(2)
-    written = capsys.readouterr().err
-    assert "decoding images" in written and "/100" in written

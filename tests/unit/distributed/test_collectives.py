@@ -1,4 +1,4 @@
-"""One process decides, all know; and what goes wrong is told once."""
+"""One process computes, all get the result; errors of the connection are told from others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from process_group import on_processes
 
 from unissl.distributed.collectives import all_reduce_max, broadcast_from_main, local_main_process_first
-from unissl.distributed.group import ALONE, ProcessLost, current, launched, processes
+from unissl.distributed.group import ALONE, ProcessLost, comm_errors, current, launched, processes
 from unissl.errors import UserError
 
 
@@ -65,6 +67,29 @@ def outlive() -> str:
     with pytest.raises(ProcessLost) as error:
         all_reduce_max(0)
     return str(error.value)
+
+
+def foreign_error() -> str:
+    with pytest.raises(RuntimeError) as error, comm_errors():
+        dist.all_reduce(torch.zeros(2, dtype=torch.int16))  # a mistake of ours, of which no other process is to blame
+    return str(error.value)
+
+
+def test_an_error_that_is_not_of_the_connection_keeps_its_message() -> None:
+    for message in on_processes(2, foreign_error):
+        assert "Another process" not in message and "type" in message
+
+
+@pytest.mark.parametrize(
+    "cause", ["[/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711", "Socket Timeout"]
+)
+def test_a_lost_process_is_named_with_the_cause(cause: str) -> None:
+    with (
+        pytest.raises(ProcessLost, match="Another process of this run has ended .*--resume auto") as error,
+        comm_errors(),
+    ):
+        raise RuntimeError(cause)
+    assert cause in str(error.value)
 
 
 def test_a_lost_process_is_noticed_at_once() -> None:

@@ -1,5 +1,4 @@
-"""A network whose rows are shared out gives the outputs and the gradients of one that has them all: to rounding, or,
-with a fixed number of shards, to the last bit."""
+"""A network whose rows are split over processes has the outputs and gradients of one that has them all."""
 
 from __future__ import annotations
 
@@ -11,24 +10,20 @@ from torch import Tensor
 from unissl.distributed.batch_norm import with_global_batch_norm
 from unissl.distributed.data_parallel import DataParallelNet, data_parallel
 from unissl.distributed.gradients import average_gradients, broadcast_state
-from unissl.distributed.group import current, fixed_shards
+from unissl.distributed.group import current
 from unissl.nets import build
 
 
-def outcome(shards: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    with fixed_shards(shards):
-        return outcome_of_step(dtype)
-
-
-def outcome_of_step(dtype: torch.dtype) -> dict[str, Tensor]:
+def outcome() -> dict[str, Tensor]:
     """All that methods do with a network in one step: see the module's tests for what is compared."""
     torch.manual_seed(0)
+    dtype = torch.float64
     net = build("wrn-10-1", 4, 1, bn_momentum=0.1).to(dtype)
     net.wanted_taps = ("stage2", "map")
     with_global_batch_norm(net)
     x = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=dtype)
     called = data_parallel(net)
-    assert isinstance(called, DataParallelNet) == (current().shards > 1)
+    assert isinstance(called, DataParallelNet) == (current().size > 1)
     first, second, single = called(x), called(x[:4] * 2), called(x[:1])
     with torch.no_grad():
         called(x + 1)
@@ -54,22 +49,6 @@ def test_outputs_gradients_and_buffers_are_those_of_one_process(size: int) -> No
         assert process.pop("without") == without
         for name, value in expected.items():
             torch.testing.assert_close(process[name], value, rtol=1e-9, atol=1e-11, msg=lambda m: f"{name}: {m}")  # noqa: B023
-
-
-@pytest.mark.parametrize("shards", [2, 3, 4])
-def test_shards_on_one_process_change_nothing_but_rounding(shards: int) -> None:
-    """Seven rows in shards of unequal sizes, four in equal ones, and one that is not shared out."""
-    expected, found = outcome(), outcome(shards)
-    assert found.pop("without") == expected.pop("without")
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11, msg=lambda m: f"{name}: {m}")  # noqa: B023
-
-
-def test_with_fixed_shards_no_bit_depends_on_the_number_of_processes() -> None:
-    (alone,) = on_processes(1, outcome, 4, torch.float32)
-    for process in on_processes(2, outcome, 4, torch.float32):
-        assert process.pop("without") == alone["without"]
-        assert [name for name, value in process.items() if not torch.equal(value, alone[name])] == []
 
 
 def differing() -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""BatchNorm over the rows of processes or shards equals torch's over the whole batch: values, gradients, statistics."""
+"""BatchNorm over the rows of processes equals torch's over the whole batch: values, gradients, statistics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from unissl.distributed.batch_norm import GlobalBatchNorm, over_rows, with_global_batch_norm
 from unissl.distributed.data_parallel import gather_rows
 from unissl.distributed.gradients import average_gradients
-from unissl.distributed.group import current, fixed_shards
-from unissl.distributed.rows import local_slice, shard_slices
-from unissl.distributed.shards import by_shard, pieces_of
+from unissl.distributed.rows import local_slice
 from unissl.errors import UserError
 
 CASES: dict[str, tuple[type[nn.Module], dict[str, Any], tuple[int, ...]]] = {
@@ -32,12 +30,7 @@ def batches(shape: tuple[int, ...]) -> Tensor:
     return 100 + torch.randn(2, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def outcome(case: str, shards: int = 0) -> dict[str, Tensor]:
-    with fixed_shards(shards):
-        return outcome_of_steps(case)
-
-
-def outcome_of_steps(case: str) -> dict[str, Tensor]:
+def outcome(case: str) -> dict[str, Tensor]:
     """Two steps of a BatchNorm inside a module, on as many processes as there are."""
     kind, settings, shape = CASES[case]
     net = nn.Sequential(kind(shape[1], **settings)).double()
@@ -48,11 +41,7 @@ def outcome_of_steps(case: str) -> dict[str, Tensor]:
     for step, x in enumerate(batches(shape)):
         x.requires_grad_()
         with over_rows(len(x)):
-            if current().fixed_shards:
-                y = by_shard(net, [x[rows] for rows in shard_slices(len(x))])
-            else:
-                y = net(x[local_slice(len(x))])
-            (y,) = gather_rows(len(x), *pieces_of(y))
+            (y,) = gather_rows(len(x), net(x[local_slice(len(x))]))
         net.zero_grad()
         (y.tanh() * torch.arange(y.numel()).view(y.shape)).sum().backward()
         # What stands for parameters before the BatchNorm: the gradient of its input, on whatever process the row is.
@@ -83,15 +72,6 @@ def test_equals_torch_on_the_whole_batch(on_two: list[dict[str, dict[str, Tensor
         assert process[case]["kinds"] == [GlobalBatchNorm]
         for name, value in expected.items():
             torch.testing.assert_close(process[case][name], value, rtol=1e-10, atol=1e-10, msg=lambda m: f"{name}: {m}")  # noqa: B023
-
-
-@pytest.mark.parametrize("shards", [2, 3])
-@pytest.mark.parametrize("case", [case for case in CASES if case != "two rows"])
-def test_shards_on_one_process_equal_torch_on_the_whole_batch(case: str, shards: int) -> None:
-    expected, found = outcome(case), outcome(case, shards)
-    assert found.pop("kinds") == [GlobalBatchNorm] and expected.pop("kinds")
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10, msg=lambda m: f"{name}: {m}")  # noqa: B023
 
 
 class Strange(nn.BatchNorm2d):

@@ -1,4 +1,4 @@
-"""Compiled and half-precision networks: the same training within rounding, and nothing left behind."""
+"""Compiled and bfloat16 networks: the same training within rounding, and no state left behind."""
 
 from __future__ import annotations
 
@@ -22,44 +22,47 @@ def net() -> torch.nn.Module:
 
 
 def test_off_is_the_network_itself(net: torch.nn.Module) -> None:
-    assert compile_net(net, "off", False, IMAGES, 10**9, print) is None
+    assert compile_net(net, "off", False, IMAGES, 10**9) is None
 
 
-def test_half_precision_is_near_and_in_full_precision_again(net: torch.nn.Module) -> None:
-    fast = compile_net(net, "off", True, IMAGES, 10, print)
-    assert fast is not None and fast.feat_dim == net.feat_dim and fast.head is net.head
-    plain, half = net(IMAGES), fast(IMAGES)
+def test_bfloat16_is_near_and_in_full_precision_again(net: torch.nn.Module) -> None:
+    compiled = compile_net(net, "off", True, IMAGES, 10)
+    assert compiled is not None and compiled.feat_dim == net.feat_dim and compiled.head is net.head
+    plain, half = net(IMAGES), compiled(IMAGES)
     assert half.logits.dtype == half.feat.dtype == torch.float32
     assert not torch.equal(plain.feat, half.feat)
     torch.testing.assert_close(half.feat, plain.feat, rtol=0.1, atol=0.05)
 
 
-def test_compiled_gives_the_same_numbers_within_rounding(net: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "compiled", lambda net: torch.compile(net, backend="aot_eager"))
-    words: list[str] = []
-    fast = compile_net(net, "on", False, IMAGES, 10, words.append)
-    assert fast is not None and words[0].startswith("compiled the network in")
-    torch.testing.assert_close(fast(IMAGES).logits, net(IMAGES).logits, rtol=1e-5, atol=1e-6)
+def test_compiled_gives_the_same_numbers_within_rounding(
+    net: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "torch_compile", lambda net: torch.compile(net, backend="aot_eager"))
+    with caplog.at_level("INFO", "unissl"):
+        compiled = compile_net(net, "on", False, IMAGES, 10)
+    assert compiled is not None and caplog.messages[0].startswith("compiled the network in")
+    torch.testing.assert_close(compiled(IMAGES).logits, net(IMAGES).logits, rtol=1e-5, atol=1e-6)
 
 
 def test_auto_does_not_try_where_it_cannot_pay_and_keeps_what_is_faster(
-    net: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+    net: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "unissl")
+
     def never(net: torch.nn.Module) -> None:
         raise AssertionError("compiled although it cannot pay")
 
-    monkeypatch.setattr(module, "compiled", never)
-    words: list[str] = []
-    assert compile_net(net, "auto", False, IMAGES, 3, words.append) is None
-    assert "too few" in words[0]
+    monkeypatch.setattr(module, "torch_compile", never)
+    assert compile_net(net, "auto", False, IMAGES, 3) is None
+    assert "too few" in caplog.messages[0]
 
-    monkeypatch.setattr(module, "compiled", lambda net: net)
+    monkeypatch.setattr(module, "torch_compile", lambda net: net)
     for quick, used in ((0.5, True), (2.0, False)):
         seconds = iter([1.0, quick])
         monkeypatch.setattr(module, "seconds_of_pass", lambda net, images, seconds=seconds: next(seconds))
-        words = []
-        assert (compile_net(net, "auto", False, IMAGES, 10**6, words.append) is not None) == used
-        assert ("not used" in words[0]) != used
+        caplog.clear()
+        assert (compile_net(net, "auto", False, IMAGES, 10**6) is not None) == used
+        assert ("not used" in caplog.messages[0]) != used
 
 
 def test_trying_changes_nothing(net: torch.nn.Module) -> None:
@@ -69,6 +72,6 @@ def test_trying_changes_nothing(net: torch.nn.Module) -> None:
         out: Outputs = net(x)
         return out
 
-    forward_and_backward(CompiledNet(net, call, half=False), IMAGES)
+    forward_and_backward(CompiledNet(net, call, bf16=False), IMAGES)
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())

@@ -25,13 +25,14 @@ from unissl.training.health import collapse, nothing_selected
     ],
 )
 def test_collapse_is_few_classes_or_nearly_all_in_one(predicted: list[int], num_classes: int, due: bool) -> None:
-    assert (collapse(np.array(predicted), num_classes) is not None) == due
+    assert (collapse(np.array(predicted), [str(number) for number in range(num_classes)]) is not None) == due
 
 
-def test_collapse_names_the_numbers() -> None:
-    message = collapse(np.array([3, 3, 3, 1]), 10)
+def test_collapse_names_the_class() -> None:
+    names = ["cat", "dog", "fox", "red panda", *(f"class {number}" for number in range(6))]
+    message = collapse(np.array([3, 3, 3, 1]), names)
     assert message is not None
-    assert "Only 2 of 10 classes are predicted, 75% of the images as class 3" in message
+    assert "Only 2 of 10 classes are predicted, 75% of the images as class 'red panda'" in message
     assert "optim.lr" in message
 
 

@@ -1,4 +1,4 @@
-"""Too little memory ends in a sentence that names smaller batches."""
+"""Out of memory ends in a sentence that suggests smaller batches."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_a_smaller_batch_is_named(fail: object) -> None:
     assert callable(fail)
     with pytest.raises(OutOfMemory) as caught, memory_errors(BatchConfig(labelled=64, unlabelled=448, evaluation=1)):
         fail()
-    said = str(caught.value)
-    assert "not enough memory for batches of 64 labelled and 448 unlabelled images" in said and "\n" not in said
-    assert said.endswith("for example --set batch.labelled=32 --set batch.unlabelled=224.")
+    message = str(caught.value)
+    assert "not enough memory for batches of 64 labelled and 448 unlabelled images" in message and "\n" not in message
+    assert message.endswith("for example --set batch.labelled=32 --set batch.unlabelled=224.")
 
 
 def test_where_batches_cannot_shrink_the_images_can() -> None:
     with (
-        pytest.raises(OutOfMemory, match=r"smaller images \(--set data\.size=\.\.\.\)"),
+        pytest.raises(OutOfMemory, match=r"smaller images \(--set data\.image_size=\.\.\.\)"),
         memory_errors(BatchConfig(labelled=1, unlabelled=1, evaluation=1)),
     ):
         by_python()

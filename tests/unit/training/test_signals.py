@@ -14,7 +14,7 @@ import pytest
 
 from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import list_checkpoints
-from unissl.training.signals import Interrupted, defer_signals, exit_on_signal
+from unissl.training.signals import Interrupted, defer_signals, exit_on_signal, interrupt_message, resume_hint
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 STEPS = 250
@@ -67,7 +67,10 @@ def test_schedulers_may_repeat_themselves(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_outside_training_a_command_leaves_at_once(number: int) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(Interrupted, match="what is done is kept"), exit_on_signal():
+    with (
+        pytest.raises(Interrupted, match="stopped by .*; finished work is kept; repeat the command to continue"),
+        exit_on_signal(),
+    ):
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == before
 
@@ -76,7 +79,38 @@ def test_exit_codes() -> None:
     """The shell's for Ctrl-C; one of its own where a restart is invited, unlike that of a process that just died."""
     assert Interrupted(signal.SIGINT, 5).exit_code == 130
     assert {Interrupted(number).exit_code for number in (signal.SIGTERM, signal.SIGUSR1)} == {75}
-    assert str(Interrupted(signal.SIGTERM, 5)) == "stopped by SIGTERM after step 5; the state is saved"
+
+
+def test_a_stopped_run_names_the_command_that_continues_it() -> None:
+    command = "continue with: unissl train --resume --out 'my run'"
+    with resume_hint("my run"), resume_hint("my run/baseline"):  # the outer folder is the one to resume
+        assert str(Interrupted(signal.SIGTERM, 5)) == f"stopped by SIGTERM after step 5; the state is saved; {command}"
+        assert str(Interrupted(signal.SIGTERM)) == f"stopped by SIGTERM; finished stages are saved in my run; {command}"
+    assert str(Interrupted(signal.SIGINT)) == "stopped by SIGINT; finished work is kept; repeat the command to continue"
+    with pytest.raises(KeyboardInterrupt) as caught, resume_hint("my run"):
+        raise KeyboardInterrupt
+    assert interrupt_message(caught.value) == f"stopped by Ctrl-C; finished stages are saved in my run; {command}"
+    assert interrupt_message(KeyboardInterrupt()).endswith("repeat the command to continue")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_command_line_is_imported(number: int) -> None:
+    """The signal arrives on the first line of the first module that the command imports, far below 0.2 s."""
+    script = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'cyclopts': sys.meta_path.remove(finder); os.kill(os.getpid(), int(sys.argv[1]))\n"
+        "finder = Finder()\n"
+        "sys.meta_path.insert(0, finder)\n"
+        "from unissl.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(int(number))], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (130 if number == signal.SIGINT else 75), done.stderr
+    assert done.stderr.startswith("stopped by ") and "Traceback" not in done.stderr
+    assert done.stderr.endswith("finished work is kept; repeat the command to continue\n")
 
 
 def test_a_preempted_run_saves_its_state_and_resumes_to_the_end(tmp_path: Path) -> None:
@@ -90,9 +124,10 @@ def test_a_preempted_run_saves_its_state_and_resumes_to_the_end(tmp_path: Path) 
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGUSR1)
-        _, said = process.communicate(timeout=120)
+        _, message = process.communicate(timeout=120)
     assert process.returncode == 75
-    assert "stopped by SIGUSR1" in said and "Traceback" not in said
+    assert "stopped by SIGUSR1" in message and "Traceback" not in message
+    assert message.endswith(f"the state is saved; continue with: unissl train --resume --out {folder.path}\n")
     (saved,) = list_checkpoints(folder.checkpoints)
     stopped_at = int(saved.stem.removeprefix("step-"))
     assert 0 < stopped_at < STEPS

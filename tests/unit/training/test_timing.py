@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from unissl.training.timing import seconds_per_call, steps_within
+from unissl.run.budget import steps_within
+from unissl.training.timing import seconds_per_call
 
 
 @pytest.mark.parametrize(
-    ("minutes", "per_step", "overhead", "steps"),
-    [(1, 0.5, 0, 120), (1, 0.5, 10, 100), (10, 0.7, 0, 857), (0.001, 5, 0, 1), (1, 0.5, 600, 1)],
+    ("seconds", "per_step", "steps"), [(60, 0.5, 120), (50, 0.5, 100), (600, 0.7, 857), (0.06, 5, 1), (-540, 0.5, 1)]
 )
-def test_steps_within(minutes: float, per_step: float, overhead: float, steps: int) -> None:
-    assert steps_within(minutes, per_step, overhead) == steps
+def test_steps_within(seconds: float, per_step: float, steps: int) -> None:
+    assert steps_within(seconds, per_step) == steps
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""The training loop: where evaluations and periods end, what stops it, what it warns of, and that a resumed run is an unbroken one."""
+"""The training loop: when it evaluates, what stops it, what it warns of, and that a resumed run is an unbroken one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ def make(folder: Path, **changes: Any) -> tuple[Trainer, Scripted]:
         folder=RunFolder(folder),
         config_hash="hash",
         evaluate=good_predictions,
-        quiet=True,
     )
     return trainer, method
 
@@ -192,14 +191,14 @@ def test_a_healthy_run_is_not_warned(tmp_path: Path) -> None:
     assert lines(tmp_path, "warning") == []
 
 
-def test_collapse_is_said_and_recorded_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_collapse_is_logged_and_recorded_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer, _ = make(tmp_path)
-    trainer.evaluate, trainer.quiet = collapsed, False
+    trainer.evaluate, trainer.class_names = collapsed, ["cat", "dog", "fox", "owl", "bee", "ant"]
     trainer.run()
     (warning,) = lines(tmp_path, "warning")
     assert (warning["about"], warning["step"]) == ("collapse", 4)  # step 2 is too early to judge
-    assert warning["message"].startswith("Only 2 of 6 classes are predicted, 75% of the images as class 2")
-    assert capsys.readouterr().err.count("warning: Only 2 of 6 classes") == 1
+    assert warning["message"].startswith("Only 2 of 6 classes are predicted, 75% of the images as class 'fox'")
+    assert [record.levelname for record in caplog.records if "Only 2 of 6 classes" in record.message] == ["WARNING"]
 
 
 def test_a_pool_that_teaches_nothing_is_noted(tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ def test_a_signal_in_the_last_step_is_not_lost(tmp_path: Path, number: int) -> N
     """The state is saved first; a restart has nothing left to train and goes on with what comes after."""
     trainer, method = make(tmp_path, checkpoint_every=3)
     method.then = lambda i: os.kill(os.getpid(), number) if i == 7 else None
-    with pytest.raises(Interrupted, match="after step 8; the state is saved"):
+    with pytest.raises(Interrupted, match="after step 8; the state is saved; "):
         trainer.run()
     again, method = make(tmp_path, checkpoint_every=3)
     restore_latest(again.folder, again.state, "hash")
