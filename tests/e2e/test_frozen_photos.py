@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 from cli_helpers import Refuses, make_photos, succeed
 
-from unissl.nets.pretrained import WEIGHTS
+from unissl.nets import DEFAULT_BACKBONE, backbone_installed
 
-PACKAGE = WEIGHTS["efficientnet-lite0"].package
 TRAIN = (
     *("train", "--images", "photos", "--test", "photos-test", "--quiet", "--steps", "2", "--out", "run"),
-    *("--set", "net.name=efficientnet-lite0", "--set", "net.freeze_backbone=true", "--set", "data.image_size=32"),
+    *("--net", "efficientnet-lite0", "--set", "data.image_size=32"),
     *("--set", "train.evaluations=2", "--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 )
 
 
-@pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+@pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
 def test_train_evaluate_and_predict(here: Path) -> None:
     make_photos(here / "photos")
     make_photos(here / "photos-test", each=3, pool=0)
@@ -38,7 +36,7 @@ def test_train_evaluate_and_predict(here: Path) -> None:
 def test_a_network_without_weights_is_refused(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos")
     words = ("train", "--images", "photos", "--set", "net.name=small", "--set", "net.freeze_backbone=true")
-    refuses(*words, says=("no pretrained weights to freeze for 'small'", "set net.name to efficientnet-lite0"))
+    refuses(*words, says=("no pretrained weights for 'small'", "set net.name to efficientnet-lite0"))
 
 
 def test_a_method_without_vectors_is_refused(refuses: Refuses, here: Path) -> None:

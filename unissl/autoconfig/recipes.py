@@ -11,8 +11,8 @@ from typing import Any
 
 from unissl.config import ConfigTree, merge
 from unissl.errors import UserError, did_you_mean
+from unissl.nets import DEFAULT_BACKBONE, supports_distillation
 from unissl.run.budget import replace_budget
-from unissl.nets.pretrained import WEIGHTS
 
 CALIMATCH_OPTIM: ConfigTree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema_decay": 0.0}
 """CaliMatch was published with an optimiser of its own: Adam, a late step, no averaged parameters."""
@@ -72,7 +72,7 @@ def photos(method: str) -> ConfigTree:
     return merge(
         short(method),
         {
-            "net": {"name": "efficientnet-lite0", "freeze_backbone": True},
+            "net": {"name": DEFAULT_BACKBONE, "freeze_backbone": True},
             "augment": {"labelled_feature_dropout": 0.5, "cached_views": 2},
             "batch": {"labelled": 64, "unlabelled": 448},
             "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema_decay": 0.99},
@@ -112,8 +112,8 @@ def with_recipe(said: Mapping[str, Any], name: str | None = None) -> ConfigTree:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
     base = RECIPES[name](str(settings_group(said, "method").get("name", "sage")))
     net = merge(settings_group(base, "net"), settings_group(said, "net"))
-    if "distil" in base and not (net.get("freeze_backbone") and net.get("name") in WEIGHTS):
-        del base["distil"]  # the last stages of a network from elsewhere are not known here
+    if "distil" in base and not (net.get("freeze_backbone") and supports_distillation(str(net.get("name")))):
+        del base["distil"]  # the network declares no stages that distillation may train
     replace_budget(base, said)
     return merge(base, said)
 

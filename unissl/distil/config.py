@@ -1,4 +1,4 @@
-"""Settings of the last part of a run on a frozen backbone."""
+"""Settings of distillation."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pydantic import Field
 from unissl.config import Settings
 
 MAX_FEATURE_MAPS = 20_000
-"""Images whose maps are kept: 70 KB each at 160 pixels with two copies. Beyond, the backbone stays as it is."""
+"""Images whose maps are cached: 70 KB each at 160 pixels with two copies. Beyond, there is no distillation."""
 
 
 class DistilConfig(Settings):
-    """Training the last stages of a frozen backbone further, on soft labels that the whole pool agrees on."""
+    """Training the last stages of a frozen backbone on soft labels for the unlabelled pool."""
 
     epochs: float = Field(default=0.0, ge=0.0, le=100.0)
-    """Passes over the pool; 0 leaves the backbone as it is. For an EfficientNet-Lite with net.freeze_backbone."""
+    """Passes over the pool; 0 leaves the backbone frozen. For backbones with a trainable tail and net.freeze_backbone."""
     lr: float = Field(default=3e-4, gt=0.0)
-    """Learning rate of Adam at its highest."""
+    """Peak learning rate of Adam."""
     batch: int = Field(default=64, ge=1)
-    """Unlabelled images in a step; a quarter as many labelled ones come with them."""
+    """Unlabelled images in a step; a quarter as many labelled ones are added."""
     k_neighbours: int = Field(default=10, ge=1)
-    """Nearest images in the pool over which answers are smoothed."""
+    """Nearest neighbours over which the predictions of the teacher are smoothed."""
     multi_crop: bool = True
-    """Soft labels are also made from a zoom into each photo and from the whole of it, where its file is at hand."""
+    """The teacher also sees a zoomed centre crop and the whole of each photo, where its file exists."""
 
     def keeps_maps(self, images: int) -> bool:
-        """Whether the maps that enter the last stages are kept for so many images."""
+        """Whether the maps that enter the last stages are cached for so many images."""
         return self.epochs > 0 and images <= MAX_FEATURE_MAPS

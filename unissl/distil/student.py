@@ -1,14 +1,15 @@
-"""The last stages of a backbone and a linear classifier, trained on soft labels.
+"""The student: the last stages of a backbone and a linear classifier, trained on soft labels.
 
-The stages before them never move, so training reads their maps from the cache: of each image the clean one or one of
-its augmented copies, drawn anew every time. The classifier starts as logistic regression on the soft labels, so that
-the first step is not a step back.
+The stages before them stay frozen, so training reads their maps from the cache: of each image, the clean view or one of
+its augmented copies, drawn at random in every step. The classifier starts from a logistic regression on the soft
+labels, so the student starts at the accuracy of a linear classifier.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,25 +18,39 @@ import torch
 from torch import Tensor, nn
 
 from unissl.distil.config import DistilConfig
-from unissl.features.extract import FeatureMaps, FrozenBackbone, trainable_stages_of
+from unissl.features import FeatureMaps, FrozenBackbone, tail_stages
 from unissl.nets import Network
 from unissl.nets.bf16 import bf16_matmul
-from unissl.nets.linear_net import LinearHead
+from unissl.nets.heads import LinearHead
 from unissl.ops import soft_regression
 from unissl.ops.losses import cross_entropy
 from unissl.utils.progress import Progress
 
 WARM_UP = 20
-"""Steps in which the learning rate rises."""
-LABELLED_SHARE = 4
+"""Steps of learning-rate warm-up."""
+LABELLED_RATIO = 4
 """Unlabelled images for each labelled one in a step."""
 LABEL_WEIGHT = 0.5
-"""Weight of the mean loss of labelled images beside that of the others."""
+"""Weight of the mean loss of labelled images, relative to that of unlabelled ones."""
 START_WEIGHT = 3.0
-"""Weight of a labelled image, beside an unlabelled one, in the regression that the classifier starts from."""
+"""Weight of a labelled image, relative to an unlabelled one, in the regression that the classifier starts from."""
 PREDICT_BATCH = 256
 
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DistilSet:
+    """The n images that a student is trained on."""
+
+    rows: Rows
+    """(n,) their rows in the table of maps."""
+    is_labelled: npt.NDArray[np.bool_]
+    """(n,) whether an image has a given label."""
+    soft_labels: Tensor
+    """(n, C) class probabilities of the teacher; one-hot for given labels."""
+    features: Tensor
+    """(n, D) scaled features of their clean views."""
 
 
 @dataclass(frozen=True)
@@ -46,96 +61,97 @@ class Student:
     head: LinearHead
 
     @torch.no_grad()
-    def answer(self, maps: FeatureMaps, rows: Rows, device: torch.device) -> Tensor:
+    def predict_logits(self, maps: FeatureMaps, rows: Rows, device: torch.device) -> Tensor:
         """Logits (n, C) for the clean views of some rows, from the maps that enter the last stages."""
-        stages = trainable_stages_of(self.front.net)
+        stages = tail_stages(self.front.net)
         blocks = [rows[start : start + PREDICT_BATCH] for start in range(0, len(rows), PREDICT_BATCH)]
-        made = [self.logits(stages, select_maps(maps, block, np.zeros_like(block), device)) for block in blocks]
-        return torch.cat(made).cpu()
+        logits = [self.logits(stages, select_maps(maps, block, np.zeros_like(block), device)) for block in blocks]
+        return torch.cat(logits).cpu()
 
-    def logits(self, stages: nn.Sequential, entering: Tensor) -> Tensor:
-        """Through the last stages, which may be in training, and the classifier."""
-        vectors: Tensor = self.front.scaling(stages(entering).mean(dim=(2, 3)))
-        return self.head(vectors).logits
+    def logits(self, stages: nn.Sequential, inner: Tensor) -> Tensor:
+        """Logits (n, C) from maps (n, c, h, w), through the last stages and the classifier."""
+        features: Tensor = self.front.scaling(stages(inner).mean(dim=(2, 3)))
+        return self.head(features).logits
 
 
 def train_student(
-    config: DistilConfig,
-    front: FrozenBackbone,
-    maps: FeatureMaps,
-    vectors: Tensor,
-    rows: Rows,
-    labelled: int,
-    soft: Tensor,
-    seed: int,
+    config: DistilConfig, front: FrozenBackbone, maps: FeatureMaps, data: DistilSet, seed: int
 ) -> Student:
-    """Train a copy of ``front`` on ``rows`` of ``maps``, the first ``labelled`` of which are the labelled images.
+    """Train the last stages of a copy of ``front`` on the images of ``data``, read from ``maps`` (N, V, h, w, c).
 
-    ``soft`` (n, C) are the soft labels of these rows and ``vectors`` (n, D) their vectors, scaled. Equal arguments give
-    equal weights, on the same number of threads.
+    Equal arguments give equal weights, on the same number of threads.
     """
     device = next(front.parameters()).device
     front = copy.deepcopy(front)
-    with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten at once
-        head = LinearHead(vectors.shape[1], soft.shape[1])
-    weights = torch.ones(len(rows))
-    weights[:labelled] = START_WEIGHT
-    with torch.no_grad():
-        weight, bias = soft_regression.fit(vectors, soft, weights)
-        head.head.weight.copy_(weight)
-        head.head.bias.copy_(bias)
-    student, soft = Student(front, head.to(device)), soft.to(device)
+    student, targets = Student(front, _initial_head(data).to(device)), data.soft_labels.to(device)
     stages = trainable_stages(front.net)
-    optimizer = torch.optim.Adam(
-        [*(p for p in stages.parameters() if p.requires_grad), *head.parameters()], lr=config.lr
-    )
+    trained = [parameter for parameter in stages.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam([*trained, *student.head.parameters()], lr=config.lr)
     draws = torch.Generator().manual_seed(seed)
-    unlabelled, steps = len(rows) - labelled, distil_steps(config, len(rows) - labelled)
-    order = torch.cat([torch.randperm(unlabelled, generator=draws) for _ in range(math.ceil(config.epochs) + 1)])
-    with_labels = max(1, config.batch // LABELLED_SHARE)
-    with bf16_matmul(stages), Progress("training the last stages", steps * config.batch) as progress:
+    labelled, unlabelled = (torch.from_numpy(np.flatnonzero(mask)) for mask in (data.is_labelled, ~data.is_labelled))
+    steps = distil_steps(config, len(unlabelled))
+    epochs = [torch.randperm(len(unlabelled), generator=draws) for _ in range(math.ceil(config.epochs) + 1)]
+    order = unlabelled[torch.cat(epochs)]
+    num_labelled = max(1, config.batch // LABELLED_RATIO)
+    with tail_precision(front.net, stages), Progress("distillation", steps * config.batch) as progress:
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = config.lr * lr_factor(step, steps)
-            pool = order[step * config.batch : (step + 1) * config.batch] + labelled
-            chosen = torch.cat([torch.randint(labelled, (with_labels,), generator=draws), pool])
-            which = torch.randint(maps.shape[1], (len(chosen),), generator=draws).numpy()
-            logits = student.logits(stages, select_maps(maps, rows[chosen.numpy()], which, device))
-            loss = cross_entropy(logits, soft[chosen.to(device)])
+            with_label = labelled[torch.randint(len(labelled), (num_labelled,), generator=draws)]
+            batch = torch.cat([with_label, order[step * config.batch : (step + 1) * config.batch]])
+            views = torch.randint(maps.shape[1], (len(batch),), generator=draws).numpy()
+            logits = student.logits(stages, select_maps(maps, data.rows[batch.numpy()], views, device))
+            loss = cross_entropy(logits, targets[batch.to(device)])
             optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(LABEL_WEIGHT * loss[:with_labels].mean() + loss[with_labels:].mean())
+            torch.autograd.backward(LABEL_WEIGHT * loss[:num_labelled].mean() + loss[num_labelled:].mean())
             optimizer.step()
             progress.advance(config.batch)
     stages.requires_grad_(False)
-    head.requires_grad_(False)
+    student.head.requires_grad_(False)
     return student
 
 
-def trainable_stages(net: Network) -> nn.Sequential:
-    """The last stages, with gradients, as they were made for inference alone.
+def _initial_head(data: DistilSet) -> LinearHead:
+    """Logistic regression on the soft labels."""
+    with torch.random.fork_rng(devices=[]):  # its random weights are overwritten at once
+        head = LinearHead(data.features.shape[1], data.soft_labels.shape[1])
+    weights = torch.ones(len(data.rows))
+    weights[torch.from_numpy(data.is_labelled)] = START_WEIGHT
+    with torch.no_grad():
+        weight, bias = soft_regression.fit(data.features, data.soft_labels, weights)
+        head.head.weight.copy_(weight)
+        head.head.bias.copy_(bias)
+    return head
 
-    Filters of single channels stay as they are: one weight in twenty, and on a CPU a third of the time of a step.
-    """
-    stages = trainable_stages_of(net).requires_grad_(True)
-    for part in stages.modules():
-        if isinstance(part, nn.Conv2d) and part.groups > 1:
-            part.requires_grad_(False)
-        if isinstance(part, nn.ReLU6):
-            part.inplace = False  # what it would overwrite is wanted for the gradient
+
+def trainable_stages(net: Network) -> nn.Sequential:
+    """The last stages of ``net``, with gradients for all layers but those that the backbone keeps frozen."""
+    assert net.backbone is not None
+    stages = tail_stages(net).requires_grad_(True)
+    for layer in stages.modules():
+        if net.backbone.stays_frozen(layer):
+            layer.requires_grad_(False)
+        if getattr(layer, "inplace", False):
+            layer.inplace = False  # type: ignore[assignment]  # the gradient needs the input that it would overwrite
     return stages
 
 
-def distil_steps(config: DistilConfig, unlabelled: int) -> int:
-    """Steps that the passes over a pool come to, at least one."""
-    return max(1, int(config.epochs * unlabelled / config.batch))
+def tail_precision(net: Network, stages: nn.Module) -> AbstractContextManager[None]:
+    """The context in which the last stages are trained: bfloat16 products where that is safe for the backbone."""
+    return bf16_matmul(stages) if net.backbone is not None and net.backbone.bf16_safe else nullcontext()
+
+
+def distil_steps(config: DistilConfig, num_unlabelled: int) -> int:
+    """Steps of the passes over the pool, at least one."""
+    return max(1, int(config.epochs * num_unlabelled / config.batch))
 
 
 def lr_factor(step: int, steps: int) -> float:
-    """Share of the highest learning rate: a short rise, then half a cosine down to nothing."""
+    """Share of the peak learning rate: linear warm-up, times a half cosine down to zero."""
     return min(1.0, (step + 1) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def select_maps(maps: FeatureMaps, rows: Rows, which: Rows, device: torch.device) -> Tensor:
-    """Maps (n, c, h, w) of the given views of rows, stored channels last."""
-    chosen = torch.from_numpy(np.ascontiguousarray(maps[rows, which]))
-    return chosen.to(device, torch.get_default_dtype()).permute(0, 3, 1, 2)
+def select_maps(maps: FeatureMaps, rows: Rows, views: Rows, device: torch.device) -> Tensor:
+    """Maps (n, c, h, w) of one view for each of the rows, stored channels last."""
+    selected = torch.from_numpy(np.ascontiguousarray(maps[rows, views]))
+    return selected.to(device, torch.get_default_dtype()).permute(0, 3, 1, 2)

@@ -1,10 +1,10 @@
-"""Soft labels for every image that a run trains on, from what it has learnt and from who looks like whom.
+"""The teacher: soft labels for every image of a run, from the given labels and the nearest neighbours.
 
-1. Logistic regression on the given labels answers for all images, from the vectors that the frozen backbone makes of
-   their pictures. Where labels say little, it is also given the feature that the method has learnt; where they say
-   enough, it knows better without.
-2. The answers are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by vectors and learnt feature.
-   Given labels stay as they are.
+1. A logistic regression on the given labels predicts all images, from the backbone features of their crops. Where the
+   labels determine little, it also gets the features that the method has learnt; where they determine enough, it is
+   more accurate without.
+2. The predictions are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by backbone and learnt
+   features. Given labels stay as they are.
 """
 
 from __future__ import annotations
@@ -14,75 +14,79 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unissl.features.extract import FEATURE_NORM
+from unissl.evaluation.intervals import wilson_interval
+from unissl.features.scaler import FEATURE_NORM
 from unissl.ops.nearest_mean import right_when_left_out
 from unissl.ops.neighbours import agreement, nearest, smoothed, walk
+from unissl.types import UNLABELLED
 
 LEARNT_SHARE = 0.25
-"""Share of the method's own feature in the squared length of a vector."""
+"""Share of the learnt feature in the squared norm of the concatenated one."""
 MIN_LABEL_ACCURACY = 0.6
-"""Labels say enough where the nearest class mean is right about so many of them, each left out in turn: the lower end
-of the 95 % interval, since forty labels may well say so by chance."""
+"""Leave-one-out accuracy of the nearest class mean from which the labels suffice: the lower end of its 95 % interval,
+since forty labels may reach it by chance."""
 SHARPEN_TEACHER = 2.0
-"""Power that the answers of logistic regression are raised to: with few labels it is right more often than it says."""
+"""Power of the predicted probabilities: with few labels, logistic regression is underconfident."""
 SHARPEN_SMOOTHED = 1.5
-"""Power that smoothed answers are raised to before somebody learns them."""
-ROUNDS = 300
+"""Power of the smoothed probabilities."""
+MAX_ITER = 300
 
 Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int64]
 
 
-def soft_labels(pictures: Sequence[Tensor], learnt: Tensor, labels: Rows, num_classes: int, neighbours: int) -> Tensor:
-    """Probabilities (n, C) for n images, of which the first ``len(labels)`` are the labelled ones.
+def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_classes: int, k_neighbours: int) -> Tensor:
+    """Class probabilities (n, C) of n images.
 
-    ``pictures`` are vectors (n, D) of the backbone, one table for each picture of an image, and ``learnt`` (n, d) the
-    features of the method.
+    ``crops`` are backbone features (n, D), one tensor for each crop of the images, ``learnt`` (n, d) the features of
+    the method, and ``labels`` (n,) the given labels, ``UNLABELLED`` where there is none.
     """
-    seen = concat_features(pictures)
-    joint = concat_features(pictures, learnt)
-    given = np.eye(num_classes)[labels]
-    answers = sharpen(
-        logistic_regression(seen if labels_suffice(seen, labels) else joint, labels, num_classes), SHARPEN_TEACHER
-    )
-    places, cosines = nearest(joint, neighbours)
-    steps = walk(places, cosines, agreement(answers, places))
-    answers[: len(labels)] = given
-    agreed = sharpen(smoothed(answers, steps), SHARPEN_SMOOTHED)
-    agreed[: len(labels)] = given
-    return torch.from_numpy(agreed).float()
+    is_labelled = labels != UNLABELLED
+    one_hot = np.eye(num_classes)[labels[is_labelled]]
+    features, joint = concat_features(crops), concat_features(crops, learnt)
+    inputs = features if labels_suffice(features, labels) else joint
+    probs = sharpen(logistic_regression(inputs, labels, num_classes), SHARPEN_TEACHER)
+    neighbours, cosines = nearest(joint, k_neighbours)
+    steps = walk(neighbours, cosines, agreement(probs, neighbours))
+    probs[is_labelled] = one_hot
+    probs = sharpen(smoothed(probs, steps), SHARPEN_SMOOTHED)
+    probs[is_labelled] = one_hot
+    return torch.from_numpy(probs).float()
 
 
-def concat_features(pictures: Sequence[Tensor], learnt: Tensor | None = None) -> Tensor:
-    """Side by side in their shares, pictures in equal ones, scaled to the length of vectors elsewhere."""
+def concat_features(crops: Sequence[Tensor], learnt: Tensor | None = None) -> Tensor:
+    """Features side by side, with equal shares for the crops and ``LEARNT_SHARE`` for the learnt ones, scaled to
+    ``FEATURE_NORM``."""
     share = 0.0 if learnt is None else LEARNT_SHARE
-    parts = [normalize(picture, dim=1) * ((1 - share) / len(pictures)) ** 0.5 for picture in pictures]
+    parts = [normalize(crop, dim=1) * ((1 - share) / len(crops)) ** 0.5 for crop in crops]
     parts += [] if learnt is None else [normalize(learnt, dim=1) * share**0.5]
     return torch.cat(parts, 1) * FEATURE_NORM
 
 
-def labels_suffice(seen: Tensor, labels: Rows) -> bool:
-    """Whether it is shown that labelled images, each left out in turn, are mostly told by the others."""
-    right, asked = right_when_left_out(seen[: len(labels)], labels)
-    return asked > 0 and float(binomtest(right, asked).proportion_ci(method="wilson").low) >= MIN_LABEL_ACCURACY
+def labels_suffice(features: Tensor, labels: Labels) -> bool:
+    """Whether the leave-one-out accuracy on the labelled images is significantly above ``MIN_LABEL_ACCURACY``."""
+    is_labelled = labels != UNLABELLED
+    right, tested = right_when_left_out(features[torch.from_numpy(is_labelled)], labels[is_labelled])
+    return tested > 0 and wilson_interval(right, tested).low >= MIN_LABEL_ACCURACY
 
 
-def logistic_regression(x: Tensor, labels: Rows, num_classes: int) -> Floats:
-    """What logistic regression on the first rows says about all of them; a class without a label gets nothing."""
-    with threadpool_limits(1, user_api="blas"):  # its threads, which nobody sets, would decide the last bits
-        fitted = LogisticRegression(max_iter=ROUNDS).fit(x[: len(labels)].numpy(), labels)
+def logistic_regression(x: Tensor, labels: Labels, num_classes: int) -> Floats:
+    """Probabilities (n, C) of a logistic regression on the labelled rows of x (n, D); a class without a label gets 0."""
+    is_labelled = labels != UNLABELLED
+    with threadpool_limits(1, user_api="blas"):  # the number of threads would change the last bits
+        model = LogisticRegression(max_iter=MAX_ITER).fit(x.numpy()[is_labelled], labels[is_labelled])
     probs = np.zeros((len(x), num_classes))
-    probs[:, fitted.classes_] = fitted.predict_proba(x.numpy())
+    probs[:, model.classes_] = model.predict_proba(x.numpy())
     return probs
 
 
 def sharpen(probs: Floats, exponent: float) -> Floats:
+    """Probabilities (n, C) raised to a power and normalised again."""
     raised = probs**exponent
-    shares: Floats = raised / raised.sum(1, keepdims=True)
-    return shares
+    sharpened: Floats = raised / raised.sum(1, keepdims=True)
+    return sharpened

@@ -26,7 +26,7 @@ from unissl.evaluation.predictions import (
     outlier_scores_of,
     predict_rows,
 )
-from unissl.features.extract import BATCH, FrozenBackbone, WithBackbone
+from unissl.features import BATCH, FrozenBackbone, WithBackbone
 from unissl.inference.image_source import open_images
 from unissl.inference.manifest import Manifest, read_manifest, write_manifest
 from unissl.inference.predict_files import decode_chunks, predict_chunks

@@ -1,24 +1,30 @@
-"""What every network is here: a chain of named stages, global average pooling, one linear classifier.
+"""The base class of all networks: a chain of named stages, global average pooling, one linear classifier.
 
-Methods see a network only through :class:`unissl.types.Outputs`; further heads belong to the methods.
+Methods use a network only through :class:`unissl.types.Outputs`; further heads belong to the methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from unissl.nets.kernels.winograd import Conv3x3
+from unissl.nets.kernels import Conv3x3, apply_norm_act_conv
 from unissl.types import Outputs
+
+if TYPE_CHECKING:
+    from unissl.nets.backbones.base import Backbone
+
+__all__ = ["Network", "apply_norm_act_conv", "conv1x1", "conv3x3"]
 
 
 class Network(nn.Module):
     """Stages run in order; the output of each can be tapped by its name, and the last one is called ``"map"``.
 
     ``tap_dims`` gives the channels of every tap. The map is averaged over its positions to the feature (n, D),
-    from which ``head`` makes the logits (n, C).
+    from which ``head`` computes the logits (n, C).
     """
 
     __call__: Callable[..., Outputs]
@@ -32,12 +38,14 @@ class Network(nn.Module):
         self.feat_dim = self.tap_dims["map"]
         self.stages = nn.ModuleDict(dict(stages))
         self.head = nn.Linear(self.feat_dim, num_classes)
+        self.backbone: Backbone | None = None
+        """The declaration of a pretrained backbone, where the network is one."""
         self._wanted_taps: tuple[str, ...] = ()
         self._initialise()
 
     @property
     def wanted_taps(self) -> tuple[str, ...]:
-        """The inner maps to return in ``Outputs.taps``; none unless a caller asks, since each one costs memory."""
+        """The inner maps to return in ``Outputs.taps``; none by default, since each one costs memory."""
         return self._wanted_taps
 
     @wanted_taps.setter
@@ -60,7 +68,7 @@ class Network(nn.Module):
         """The pooled feature (n, D) alone."""
         return self(x).feat
 
-    def never_trained(self) -> frozenset[str]:
+    def untrained_parameters(self) -> frozenset[str]:
         """Names of parameters that can never get a gradient; whoever counts gradients must leave them out."""
         return frozenset()
 
@@ -68,7 +76,7 @@ class Network(nn.Module):
         """Convolutions Kaiming normal (fan_out, gain sqrt 2), head Xavier normal with bias 0; BatchNorm starts at 1, 0.
 
         The gain ignores the slope of leaky activations, and convolution biases keep PyTorch's default: both follow
-        the protocol that the published numbers were made with.
+        the protocol of the published results.
         """
         for module in chain(self.stages.modules(), [self.head]):
             if isinstance(module, nn.Conv2d):

@@ -1,4 +1,5 @@
-"""Networks that compute in bfloat16: for views that need not be exact, and for training that is noisy anyway."""
+"""Networks that compute in bfloat16: for augmented views, which need not be exact, and for distillation, which is noisy
+anyway."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from unissl.nets.base import Network
-from unissl.nets.efficientnet_lite import EfficientNetLite
+from unissl.utils.current_folder import NEUTRAL
 
 NATIVE = ("avx512_bf16", "amx_bf16")
-"""Instructions without which a CPU only pretends to compute in bfloat16, and more slowly than in float32."""
+"""Instructions without which a CPU emulates bfloat16, more slowly than float32."""
 SWITCH = "UNISSL_DISABLE_BF16"
 TRIAL = """
 import torch
@@ -31,55 +32,61 @@ torch.nn.Linear(64, 64, dtype=torch.bfloat16)(torch.randn(512, 64, dtype=torch.b
 
 
 def to_bf16(net: Network) -> Network:
-    """A copy in bfloat16 where that is known to be faster, some 1.8 times on two cores; otherwise ``net`` itself.
+    """A copy in bfloat16 where that is safe and faster, some 1.8 times on two cores; otherwise ``net`` itself.
 
-    Vectors then differ from exact ones by some 4 % of their length: nothing beside what augmentation does to them, but
-    too much for an answer that somebody may ask for twice.
+    Its features differ from exact ones by some 4 % of their norm: small against the effect of augmentation, but too
+    much for predictions that must be reproducible.
     """
-    if not isinstance(net, EfficientNetLite):
+    if net.backbone is None or not net.backbone.bf16_safe:
         return net
     parameter = next(net.parameters())
-    able = parameter.dtype == torch.float32 and parameter.device.type == "cpu"
-    return copy.deepcopy(net).to(torch.bfloat16) if able and cpu_supports_bf16() else net
+    supported = parameter.dtype == torch.float32 and parameter.device.type == "cpu" and cpu_supports_bf16()
+    return copy.deepcopy(net).to(torch.bfloat16) if supported else net
 
 
 def cpu_supports_bf16() -> bool:
     """Whether the CPU has the instructions, may use them, and ``$UNISSL_DISABLE_BF16`` is not 1."""
-    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not have it
-    return any(able.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
+    flags: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not have it
+    return any(flags.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
 
 
 @lru_cache
 def survives(trial: str) -> bool:
-    """Whether a process of its own gets through: some virtual machines announce instructions and kill who uses them."""
+    """Whether a process of its own gets through: some virtual machines announce instructions and kill who uses them.
+
+    A torch.py in the current folder is not run for torch: -P leaves that folder out, and the process starts in another,
+    for the sake of relative names in $PYTHONPATH. Not -I, which also leaves out $PYTHONPATH and what was installed with
+    ``pip --user``, where torch may be; nor a fork, which torch's threads do not survive.
+    """
+    command = [sys.executable, "-P", "-c", trial]
     try:
-        return subprocess.run([sys.executable, "-c", trial], capture_output=True, timeout=60).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=60, cwd=NEUTRAL).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
 
 @contextmanager
 def bf16_matmul(module: nn.Module) -> Iterator[None]:
-    """Inside, 1 x 1 convolutions of ``module`` multiply in bfloat16, both ways, on a CPU that is faster in it.
+    """Inside, 1 x 1 convolutions of ``module`` multiply in bfloat16, forward and backward, on a CPU that supports it.
 
-    Weights, gradients and all else stay in float32. Other convolutions of an EfficientNet-Lite are slower in bfloat16.
+    Weights, gradients and all other layers stay in float32: depthwise convolutions are slower in bfloat16.
     """
-    changed = [part for part in module.modules() if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1)]
-    parameters = [part.weight for part in changed]
-    able = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in parameters)
-    changed = changed if able and cpu_supports_bf16() else []
-    for part in changed:
-        part.forward = partial(_pointwise, part)  # type: ignore[method-assign]
+    pointwise = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1)]
+    weights = [layer.weight for layer in pointwise]
+    supported = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in weights)
+    pointwise = pointwise if supported and cpu_supports_bf16() else []
+    for layer in pointwise:
+        layer.forward = partial(_pointwise_forward, layer)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        for part in changed:
-            del part.forward
+        for layer in pointwise:
+            del layer.forward
 
 
-def _pointwise(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """What the layer gives for (n, c, h, w), stored channels last: a matrix product."""
-    half = torch.bfloat16
-    bias = None if layer.bias is None else layer.bias.to(half)
-    made = linear(x.permute(0, 2, 3, 1).to(half), layer.weight.flatten(1).to(half), bias)
-    return made.to(x.dtype).permute(0, 3, 1, 2)
+def _pointwise_forward(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """The 1 x 1 convolution of (n, c, h, w), stored channels last, as a matrix product."""
+    bf16 = torch.bfloat16
+    bias = None if layer.bias is None else layer.bias.to(bf16)
+    y = linear(x.permute(0, 2, 3, 1).to(bf16), layer.weight.flatten(1).to(bf16), bias)
+    return y.to(x.dtype).permute(0, 3, 1, 2)

@@ -1,30 +1,30 @@
-"""Our own networks by name, freshly initialised."""
+"""Architectures by name, with random weights."""
 
 from __future__ import annotations
 
 import re
 
 from unissl.errors import UserError, did_you_mean, shortened
+from unissl.nets.backbones.registry import all_backbones
 from unissl.nets.base import Network
-from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite
 from unissl.nets.resnet import LAYOUTS, ResNet
 from unissl.nets.small import SmallNet
 from unissl.nets.wrn import WideResNet
 
-DEEPEST, WIDEST = 400, 64
+MAX_DEPTH, MAX_WIDTH = 400, 64
 """Of wide residual networks, far beyond any that was ever trained."""
 
 
 def list_networks() -> list[str]:
-    """Names that :func:`fresh` takes; of the wide residual networks a few, since depth and width are free."""
+    """Names that :func:`create_network` accepts; of the wide residual networks a few, since depth and width are free."""
     resnets = [f"resnet-{depth}{stem}" for depth in LAYOUTS for stem in ("", "-cifar")]
-    return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *SCALES]
+    return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *all_backbones()]
 
 
 def create_network(name: str, num_classes: int, in_channels: int, bn_momentum: float) -> Network:
-    """The network of that name; its weights are drawn from torch's global generator."""
-    if name in SCALES:
-        return EfficientNetLite(name, num_classes, in_channels, bn_momentum)
+    """The architecture of that name; its weights are drawn from torch's global generator."""
+    if name in all_backbones():
+        return all_backbones()[name].create(num_classes, in_channels, bn_momentum)
     if name == "small":
         return SmallNet(num_classes, in_channels, bn_momentum)
     if wrn := re.fullmatch(r"wrn-([0-9]{1,9})-([0-9]{1,9})", name):
@@ -41,8 +41,8 @@ def create_network(name: str, num_classes: int, in_channels: int, bn_momentum: f
 
 
 def _check_wrn(name: str, depth: int, width: int) -> None:
-    if depth > DEEPEST or width > WIDEST:
-        raise UserError(f"Network {name!r}: at most wrn-{DEEPEST}-{WIDEST} can be built; use a smaller one.")
+    if depth > MAX_DEPTH or width > MAX_WIDTH:
+        raise UserError(f"Network {name!r}: at most wrn-{MAX_DEPTH}-{MAX_WIDTH} can be built; use a smaller one.")
     if width < 1:
         raise UserError(f"Network {name!r}: the width must be at least 1, for example 'wrn-{max(depth, 10)}-1'.")
     if depth < 10:

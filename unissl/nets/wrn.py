@@ -1,10 +1,11 @@
 """Wide residual networks (Zagoruyko and Komodakis, 2016, https://arxiv.org/abs/1605.07146) in the form that the
-semi-supervised literature trains, with its two odd units kept, since the published numbers were made with them.
+semi-supervised literature trains, with its two irregular units, since the published results depend on them.
 
-Depth 6n + 4 means three groups of n units; the widths are 16, then 16w, 32w, 64w. Odd are the units that change width:
+Depth 6n + 4 means three groups of n units; the widths are 16, then 16w, 32w, 64w. The units that change width are
+irregular:
 
 - in group 1 the activated input feeds the branch *and* the shortcut ("activate before residual");
-- in groups 2 and 3 the activated input is computed and thrown away: branch and shortcut read the raw input. The affine
+- in groups 2 and 3 the activated input is computed and discarded: branch and shortcut read the raw input. The affine
   parameters of that BatchNorm never train, but its running statistics follow the data.
 
 Width 1 has no change of width in group 1, so there its first unit is an ordinary one.
@@ -15,15 +16,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unissl.nets.base import Network, conv1x1, conv3x3
-from unissl.nets.kernels.norm_act_conv import norm_act_conv
+from unissl.nets.base import Network, apply_norm_act_conv, conv1x1, conv3x3
 
 SLOPE = 0.1
 STEM_WIDTH = 16
 
 
 class Unit(nn.Module):
-    """BN - act - conv(stride) - BN - act - conv beside a shortcut, a 1x1 convolution where the width changes."""
+    """BN - act - conv(stride) - BN - act - conv, plus a shortcut, a 1x1 convolution where the width changes."""
 
     def __init__(self, width_in: int, width_out: int, stride: int, bn_momentum: float, *, activate_first: bool) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class Unit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.shortcut is None:
-            inner = norm_act_conv(self.norm1, self.activation, self.conv1, x)
-            return norm_act_conv(self.norm2, self.activation, self.conv2, inner, beside=x)
+            inner = apply_norm_act_conv(self.norm1, self.activation, self.conv1, x)
+            return apply_norm_act_conv(self.norm2, self.activation, self.conv2, inner, residual=x)
         if self.activate_first:
             x = self.activation(self.norm1(x))
         elif self.norm1.training:
             with torch.no_grad():
                 self.norm1(x)  # only for its running statistics
-        return norm_act_conv(self.norm2, self.activation, self.conv2, self.conv1(x), beside=self.shortcut(x))
+        return apply_norm_act_conv(self.norm2, self.activation, self.conv2, self.conv1(x), residual=self.shortcut(x))
 
 
 def _group(units: int, width_in: int, width_out: int, stride: int, bn_momentum: float, *, first: bool) -> nn.Sequential:
@@ -75,7 +75,7 @@ class WideResNet(Network):
         }
         super().__init__(stages, {"stem": w0, "stage1": w1, "stage2": w2, "stage3": w3, "map": w3}, num_classes)
 
-    def never_trained(self) -> frozenset[str]:
+    def untrained_parameters(self) -> frozenset[str]:
         discarding = [
             name for name, unit in self.named_modules() if isinstance(unit, Unit) and unit.discards_preactivation
         ]

@@ -21,11 +21,11 @@ from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches, Views
 from unissl.config import ConfigTree
 from unissl.data.folder.probe import DatasetProbe
-from unissl.distil.student import LABELLED_SHARE, select_maps, trainable_stages
+from unissl.distil.student import LABELLED_RATIO, select_maps, tail_precision, trainable_stages
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.gradients import average_gradients
-from unissl.features.extract import BATCH, forward_features, load_backbone, normalisation
-from unissl.nets.bf16 import bf16_matmul, to_bf16
+from unissl.features import BATCH, forward_features, load_backbone, normalisation
+from unissl.nets.bf16 import to_bf16
 from unissl.run.config import RunConfig, baseline_config
 from unissl.run.inputs import RunInputs
 from unissl.run.setup import build_training_on, predict_with_ema
@@ -207,13 +207,14 @@ def seconds_per_distil_epoch(inputs: RunInputs) -> float:
     config, cached, device = inputs.config, inputs.features, inputs.device
     assert cached is not None and cached.maps is not None
     maps = cached.maps
-    stages = trainable_stages(load_backbone(config.net.name, inputs.dataset.train.images.shape[3]).to(device))
-    rows = np.resize(np.arange(len(maps)), config.distil.batch + config.distil.batch // LABELLED_SHARE)
+    net = load_backbone(config.net.name, inputs.dataset.train.images.shape[3]).to(device)
+    stages = trainable_stages(net)
+    rows = np.resize(np.arange(len(maps)), config.distil.batch + config.distil.batch // LABELLED_RATIO)
 
     def step(_: int) -> None:
         torch.autograd.backward(stages(select_maps(maps, rows, np.zeros_like(rows), device)).mean())
 
-    with bf16_matmul(stages):
+    with tail_precision(net, stages):
         return len(inputs.split.unlabelled) / config.distil.batch * seconds_per_call(step)
 
 

@@ -15,8 +15,7 @@ from unissl.distil import DistilConfig
 from unissl.errors import UserError
 from unissl.methods.base import MethodConfig, Needs
 from unissl.methods.registry import get_method
-from unissl.nets import NetConfig
-from unissl.nets.pretrained import WEIGHTS
+from unissl.nets import NetConfig, list_backbones, supports_distillation
 from unissl.run_folder import RunFolder
 from unissl.splits import SplitConfig
 from unissl.training.optim import OptimConfig
@@ -80,10 +79,11 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _last_stages_exist(self) -> Self:
-        if self.distil.epochs and not (self.net.freeze_backbone and self.net.name in WEIGHTS):
+        backbones = [backbone.name for backbone in list_backbones() if supports_distillation(backbone.name)]
+        if self.distil.epochs and not (self.net.freeze_backbone and supports_distillation(self.net.name)):
             raise ValueError(
-                f"distil.epochs is about the last stages of a frozen {' or '.join(WEIGHTS)}; leave it out, or set "
-                "net.freeze_backbone and net.name"
+                f"distil.epochs needs net.freeze_backbone and a backbone with a trainable tail ({', '.join(backbones)}); "
+                "leave it out, or set net.name"
             )
         return self
 
@@ -140,7 +140,9 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     views = {"flip": dataset.flip} | ({} if dataset.crop is None else {"crop": dataset.crop, "pad": 0})
     not_given = {key: value for key, value in views.items() if key not in config.augment.model_fields_set}
     update["augment"] = config.augment.model_copy(update=not_given)
-    train: dict[str, Any] = {} if dataset.test is None else {"cv_folds": 0}  # cross-validation is for lack of a test set
+    train: dict[str, Any] = (
+        {} if dataset.test is None else {"cv_folds": 0}
+    )  # cross-validation is for lack of a test set
     if config.train.steps is None and config.train.minutes is None:
         train["steps"] = DEFAULT_STEPS
     update["train"] = config.train.model_copy(update=train)

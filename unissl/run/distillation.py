@@ -6,6 +6,8 @@ minutes for some 6,000 images of 160 pixels on two cores. Every process of a gro
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,9 +15,9 @@ from torch import Tensor
 
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches
-from unissl.distil import Student, soft_labels, train_student
+from unissl.distil import DistilSet, Student, soft_labels, train_student
 from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.features.extract import (
+from unissl.features import (
     BATCH,
     Features,
     FeatureScaler,
@@ -26,6 +28,7 @@ from unissl.features.extract import (
 )
 from unissl.run.inputs import RunInputs
 from unissl.training.checkpoint import TrainState
+from unissl.types import UNLABELLED
 
 Rows = npt.NDArray[np.int64]
 
@@ -35,15 +38,15 @@ def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> 
     config, split, cached = inputs.config, inputs.split, inputs.features
     assert cached is not None and cached.maps is not None
     rows = np.concatenate([split.labelled, split.unlabelled])
-    scaler = FeatureScaler.of(cached.vectors)
-    features = scale_features(cached.vectors[:, 0], rows, scaler)
+    features = scale_features(cached.features[:, 0], rows, cached.scaler)
     crops = [scale_features(crop, rows, FeatureScaler.of(crop[:, None])) for crop in inputs.crops]
     learnt = learnt_features(state, batches, rows)
-    soft = soft_labels([features, *crops], learnt, split.labels, split.num_classes, config.distil.k_neighbours)
+    labels = np.concatenate([split.labels, np.full(len(split.unlabelled), UNLABELLED)])
+    soft = soft_labels([features, *crops], learnt, labels, split.num_classes, config.distil.k_neighbours)
     channels = inputs.dataset.train.images.shape[3]
-    backbone = FrozenBackbone(load_backbone(config.net.name, channels), scaler).to(inputs.device)
-    labelled = len(split.labelled)
-    return train_student(config.distil, backbone, cached.maps, features, rows, labelled, soft, config.seed)
+    backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
+    data = DistilSet(rows, labels != UNLABELLED, soft, features)
+    return train_student(config.distil, backbone, cached.maps, data, config.seed)
 
 
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:
@@ -63,7 +66,9 @@ def learnt_features(state: TrainState, batches: Batches, rows: Rows) -> Tensor:
 def predict_pool(inputs: RunInputs, student: Student) -> Predictions:
     cached = inputs.features
     assert cached is not None and cached.maps is not None
-    return Predictions(student.answer(cached.maps, inputs.split.unlabelled, inputs.device).softmax(-1).float().numpy())
+    return Predictions(
+        student.predict_logits(cached.maps, inputs.split.unlabelled, inputs.device).softmax(-1).float().numpy()
+    )
 
 
 def predict_test(inputs: RunInputs, student: Student) -> Predictions | None:

@@ -15,12 +15,11 @@ from unissl.batches import Views
 from unissl.data import Dataset
 from unissl.distributed.collectives import local_main_process_first
 from unissl.errors import UserError
-from unissl.features.extract import (
+from unissl.features import (
     CachedFeatures,
     Features,
     FeatureScaler,
     FrozenBackbone,
-    Images,
     extract_features,
     load_backbone,
     normalisation,
@@ -35,7 +34,7 @@ from unissl.nets.heads import MLPHead
 from unissl.run.config import RunConfig
 from unissl.run.folds import make_folds
 from unissl.splits import make_split
-from unissl.types import Split
+from unissl.types import ImageTable, Split
 
 Rows = npt.NDArray[np.int64]
 
@@ -77,7 +76,7 @@ def prepare_inputs(config: RunConfig, dataset: Dataset, device: torch.device) ->
     features = None
     if config.net.freeze_backbone:
         check_supports_features(config, get_method(config.method.name))
-        features = extract_train_features(config, dataset.train.images, device)
+        features = extract_train_features(config, dataset.train, device)
     views = build_train_views(config, dataset, device, features)
     # Extracted before training starts: the files may be gone, and the minutes used up, when distillation needs them.
     crops = extract_crops(config, dataset, device) if should_distil(config, len(dataset.train), split) else ()
@@ -109,10 +108,10 @@ def check_supports_features(config: RunConfig, method: type[Method]) -> None:
         )
 
 
-def extract_train_features(config: RunConfig, images: Images, device: torch.device) -> CachedFeatures:
-    maps, views = config.distil.keeps_maps(len(images)), config.augment.cached_views
+def extract_train_features(config: RunConfig, table: ImageTable, device: torch.device) -> CachedFeatures:
+    maps, views = config.distil.keeps_maps(len(table)), config.augment.cached_views
     return local_main_process_first(
-        lambda: extract_features(images, config.net.name, config.augment, views, device, maps=maps)
+        lambda: extract_features(table, config.net.name, config.augment, views, device, maps=maps)
     )
 
 
@@ -128,8 +127,7 @@ def build_train_views(
 ) -> Views:
     images = dataset.train.images
     if features is not None:
-        scaler = FeatureScaler.of(features.vectors).to(device)
-        return FeatureViews(features.vectors, config.augment, device, scaler)
+        return FeatureViews(features.features, config.augment, device, copy.deepcopy(features.scaler).to(device))
     if config.net.pretrained:
         return ImageViews(images, config.augment, *normalisation(images.shape[3]), device)
     return ImageViews(images, config.augment, dataset.mean, dataset.std, device)
@@ -139,14 +137,14 @@ def build_test_views(config: RunConfig, dataset: Dataset, train: Views) -> Views
     """Views of the test images, scaled as those of ``train`` are."""
     if dataset.test is None:
         return None
-    images = dataset.test.images
+    table = dataset.test
     if isinstance(train, FeatureViews):
         features = local_main_process_first(
-            lambda: extract_features(images, config.net.name, config.augment, 0, train.device).vectors
+            lambda: extract_features(table, config.net.name, config.augment, 0, train.device).features
         )
         return FeatureViews(features, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)
-    return ImageViews(images, config.augment, train.mean, train.std, train.device)
+    return ImageViews(table.images, config.augment, train.mean, train.std, train.device)
 
 
 def build_network(config: RunConfig, views: Views, num_classes: int) -> Network:

@@ -20,7 +20,7 @@ from unissl.evaluation.calibrators import IDENTITY, Calibrator
 from unissl.evaluation.diagnostics import pseudo_label_quality
 from unissl.evaluation.metrics import accuracy_summary, evaluate_predictions
 from unissl.evaluation.predictions import Predictions
-from unissl.features.extract import FrozenBackbone, WithBackbone, normalisation
+from unissl.features import FrozenBackbone, WithBackbone, normalisation
 from unissl.inference.manifest import Manifest
 from unissl.inference.model import save_model
 from unissl.inference.review import ReviewThresholds
@@ -211,7 +211,7 @@ def image_checks(dataset: Dataset, split: Split) -> dict[str, Any]:
 
 def image_issues(dataset: Dataset) -> list[dict[str, Any]]:
     """What is odd about images that were used, the gravest first, each with its number and the first of its files."""
-    issues = merge_issues([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    issues = merge_issues([table.issues for table in (dataset.train, dataset.test) if table is not None])
     return [
         {"issue": text, "count": len(files), "files": list(files[:MAX_FILES_PER_ISSUE])}
         for text, files in issues.items()

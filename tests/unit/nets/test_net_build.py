@@ -52,7 +52,7 @@ def test_gradient_reaches_every_parameter_that_can_train(name: str) -> None:
     names, parameters = zip(*net.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     without = {key for key, g in zip(names, gradients, strict=True) if g is None or not g.abs().sum() > 0}
-    assert without == net.never_trained()
+    assert without == net.untrained_parameters()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

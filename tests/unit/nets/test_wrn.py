@@ -99,7 +99,7 @@ def test_gradient_reaches_all_but_the_discarded() -> None:
     names, parameters = zip(*net.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     without = {name for name, g in zip(names, gradients, strict=True) if g is None or not g.abs().sum() > 0}
-    assert without == net.never_trained() == {f"{key}.{part}" for key in DISCARDED for part in ("weight", "bias")}
+    assert without == net.untrained_parameters() == {f"{key}.{part}" for key in DISCARDED for part in ("weight", "bias")}
 
 
 def test_discarded_statistics_follow_the_data_in_training_only() -> None:
@@ -117,7 +117,7 @@ def test_discarded_statistics_follow_the_data_in_training_only() -> None:
 
 
 def test_width_one_has_the_same_untrained_parameters() -> None:
-    assert build("wrn-10-1", 2).never_trained() == build("wrn-10-2", 2).never_trained()
+    assert build("wrn-10-1", 2).untrained_parameters() == build("wrn-10-2", 2).untrained_parameters()
 
 
 @pytest.mark.parametrize("momentum", [0.001, 0.1])

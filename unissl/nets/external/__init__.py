@@ -1,10 +1,10 @@
 """Pretrained networks from elsewhere, by one notation: ``[source:]name[@weights.safetensors]``.
 
-| written | is |
+| written | network |
 |---|---|
-| ``transformers:NAME_OR_FOLDER`` | a vision model of transformers, from a folder or from its cache |
-| ``efficientnet-lite0@FILE.safetensors`` | one of our own networks with the weights of a file |
-| ``package.module:factory`` | what a callable of yours returns; the current folder is searched too |
+| ``hf:OWNER/NAME`` or ``hf:FOLDER`` | a vision model of transformers, from its cache or from a folder |
+| ``NAME@FILE.safetensors`` | an architecture or backbone of this package with the weights of a file |
+| ``package.module:factory`` | the module that a callable returns; the current folder is searched too |
 | ``timm:NAME`` | a model of timm; not verified by our tests |
 
 ``@FILE.safetensors`` overwrites the weights of any of them. A factory is code: a model that names one is as trustworthy
@@ -13,101 +13,139 @@ as the code that it names.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from unissl.errors import UserError, shortened
-from unissl.nets.external.adapter import Backbone, ExternalNet, arch_config_of, check_input_size
+from unissl.nets.external.adapter import ExternalBackbone, ExternalNet, arch_config_of, check_input_size
 from unissl.nets.external.factory import load_factory, load_timm
-from unissl.nets.external.hub import HubFeatures, load_hub
-from unissl.nets.external.safetensors_file import load_own, overwrite, read_weights
+from unissl.nets.external.hub import HubFeatures, load_hub, local_folder
+from unissl.nets.external.safetensors_file import load_architecture, overwrite, read_weights
 
 __all__ = [
-    "Backbone",
+    "ExternalBackbone",
     "ExternalNet",
-    "Name",
+    "NetworkName",
     "arch_config_of",
     "check_input_size",
+    "check_trusted_code",
+    "describe",
     "load",
     "parse",
-    "refuse_strange_code",
 ]
 
-LIBRARIES = ("transformers", "timm")
+LIBRARIES = ("hf", "timm")
 TRUSTED_CODE = "UNISSL_TRUST_CODE"
-"""Environment variable: names of factories, separated by commas, that stored models may call for."""
-_called_here: set[str] = set()
+"""Environment variable: names of factories, separated by commas, that stored models may call."""
+_called_factories: set[str] = set()
+_last_loaded: dict[tuple[Any, ...], ExternalBackbone] = {}
+"""The backbone that was loaded last, by its name and the state of its files."""
 
 
 @dataclass(frozen=True)
-class Name:
-    """The parts of a name; ``source`` is empty for our own networks."""
+class NetworkName:
+    """The parts of a name; ``source`` is empty for architectures of this package."""
 
     source: str
     name: str
     weights: str | None
 
 
-def parse(text: str) -> Name | None:
-    """The parts of the name of a network from elsewhere; None for the plain name of one of ours."""
+def parse(text: str) -> NetworkName | None:
+    """The parts of the name of an external network; None for a plain name."""
     plain, _, file = text.partition("@")
     weights = file if file.endswith(".safetensors") else None
     source, colon, name = (text if weights is None else plain).partition(":")
     if not colon:
-        return None if weights is None else Name("", source, weights)
+        return None if weights is None else NetworkName("", source, weights)
     importable = source in LIBRARIES or all(word.isidentifier() for word in [*source.split("."), name])
     if not name or not importable:
         raise UserError(
-            f"The network {shortened(text)!r} is not written as it should be: transformers:FOLDER, timm:NAME or "
-            "package.module:factory, or the name of one of ours and @FILE.safetensors."
+            f"The network {shortened(text)!r} is not a valid name; write hf:OWNER/NAME, hf:FOLDER, timm:NAME, "
+            "package.module:factory or NAME@FILE.safetensors."
         )
-    return Name(source, name, weights)
+    return NetworkName(source, name, weights)
 
 
-def refuse_strange_code(text: str) -> None:
-    """A stored model that names a factory would import and run it. That takes the user's word: a run of the factory in
-    this process, or its name in the environment."""
+def check_trusted_code(text: str) -> None:
+    """Fail where a stored model names a factory, which would be imported and run, that the user has not trusted: by a
+    run of the factory in this process, or by its name in the environment."""
     name = parse(text)
     if name is None or name.source in ("", *LIBRARIES):
         return
     factory = f"{name.source}:{name.name}"
-    if factory not in {*_called_here, *os.environ.get(TRUSTED_CODE, "").split(",")}:
-        shown = shortened(factory)
+    if factory not in {*_called_factories, *os.environ.get(TRUSTED_CODE, "").split(",")}:
+        printed = shortened(factory)
         raise UserError(
-            f"The model is built by the Python function {shown}, which would be run; if you trust it, repeat the "
-            f"command with the environment variable {TRUSTED_CODE}={shown}."
+            f"The model is built by the Python function {printed}, which would be run; if you trust it, repeat the "
+            f"command with the environment variable {TRUSTED_CODE}={printed}."
         )
 
 
-def load(text: str, recipe: Mapping[str, Any] | None = None) -> Backbone:
-    """The backbone of that name; with the ``recipe`` of an earlier one, only its shape, to be filled with weights.
+def load(text: str, arch_config: Mapping[str, Any] | None = None) -> ExternalBackbone:
+    """The backbone of that name; with the ``arch_config`` of an earlier one, only its architecture.
 
-    The seed is fixed meanwhile: weights that code draws at random are the same at every call, a run's are not moved.
+    The seed is fixed meanwhile: random weights of a factory are the same at every call, and torch's generator is left
+    as it was.
     """
+    if arch_config is not None or _files_state(text) is None:
+        return _load(text, arch_config)
+    return copy.deepcopy(describe(text))
+
+
+def describe(text: str) -> ExternalBackbone:
+    """The backbone of that name, shared with later calls, hence only for reading its facts. Its files are loaded again
+    only after they have changed."""
+    key = (text, torch.get_default_dtype(), _files_state(text))
+    if key[-1] is None or key not in _last_loaded:
+        backbone = _load(text, None)
+        _last_loaded.clear()
+        _last_loaded[key] = backbone
+    return _last_loaded[key]
+
+
+def _files_state(text: str) -> tuple[Any, ...] | None:
+    """Paths, sizes and modification times of the files that a backbone is loaded from; None for factories, which may
+    return anything."""
+    name = parse(text)
+    if name is None or name.source not in ("", *LIBRARIES):
+        return None
+    paths = [] if name.weights is None else [Path(name.weights), Path(name.weights).with_name("manifest.json")]
+    if name.source == "hf":
+        paths += sorted(Path(local_folder(name.name)).rglob("*"))
+    states = []
+    for path in paths:
+        with suppress(OSError, ValueError):  # a missing file is reported when it is read
+            state = path.stat()
+            states.append((str(path), state.st_size, state.st_mtime_ns))
+    return tuple(states)
+
+
+def _load(text: str, arch_config: Mapping[str, Any] | None) -> ExternalBackbone:
     name = parse(text)
     if name is None:
-        raise ValueError(f"{text!r} is the name of one of our own networks")
+        raise ValueError(f"{text!r} is not the name of an external network")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return _load(text, name, recipe)
-
-
-def _load(text: str, name: Name, recipe: Mapping[str, Any] | None) -> Backbone:
-    if name.source == "":
-        assert name.weights is not None
-        return load_own(text, name.name, name.weights, recipe)
-    if name.source == "transformers":
-        backbone = load_hub(text, name.name, recipe)
-    elif name.source == "timm":
-        backbone = load_timm(text, name.name, recipe, pretrained=name.weights is None)
-    else:
-        _called_here.add(f"{name.source}:{name.name}")
-        backbone = load_factory(text, name.source, name.name)
-    if name.weights is not None and recipe is None:
-        module = backbone.stages["map"]
-        overwrite(module.model if isinstance(module, HubFeatures) else module, read_weights(name.weights), name.weights)
-    return backbone
+        if name.source == "":
+            assert name.weights is not None
+            return load_architecture(text, name.name, name.weights, arch_config)
+        if name.source == "hf":
+            backbone = load_hub(text, name.name, arch_config)
+        elif name.source == "timm":
+            backbone = load_timm(text, name.name, arch_config, pretrained=name.weights is None)
+        else:
+            _called_factories.add(f"{name.source}:{name.name}")
+            backbone = load_factory(text, name.source, name.name)
+        if name.weights is not None and arch_config is None:
+            module = backbone.stages["map"]
+            target = module.model if isinstance(module, HubFeatures) else module
+            overwrite(target, read_weights(name.weights), name.weights)
+        return backbone

@@ -1,4 +1,4 @@
-"""Backbones that code makes: a factory of the user's own, or one of timm's models."""
+"""Backbones built by code: a factory of the user, or a model of timm."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from typing import Any
 from torch import nn
 
 from unissl.errors import UserError
-from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, Backbone, around
+from unissl.nets.backbones.base import IMAGENET_MEAN, IMAGENET_STD
+from unissl.nets.backbones.registry import DEFAULT_BACKBONE
+from unissl.nets.external.adapter import ExternalBackbone, wrap_module
 
 
-def load_factory(name: str, module_name: str, factory_name: str) -> Backbone:
-    """What ``factory()`` returns: images (n, 3, H, W) to (n, D) or (n, D, h, w).
+def load_factory(name: str, module_name: str, factory_name: str) -> ExternalBackbone:
+    """The module that ``factory()`` returns: images (n, 3, H, W) to (n, D) or (n, D, h, w).
 
-    Its attributes ``mean`` and ``std`` (three numbers each, for pixels in 0..1; ImageNet's if left out) and ``size``
-    (a side in pixels) are read.
+    Its optional attributes are ``mean`` and ``std`` (three numbers each, for pixels in 0..1; ImageNet's by default) and
+    ``size`` (side of the images in pixels).
     """
     with _current_folder_importable():
         try:
@@ -35,40 +37,40 @@ def load_factory(name: str, module_name: str, factory_name: str) -> Backbone:
         module = factory()
     if not isinstance(module, nn.Module):
         raise UserError(f"The factory {name} returns {type(module).__name__}; it must return a torch.nn.Module.")
-    mean = _three(name, module, "mean", IMAGENET_MEAN)
-    std = _three(name, module, "std", IMAGENET_STD)
-    return around(name, module, mean, std, getattr(module, "size", None), {"code": _hash_of_code(factory)})
+    mean = _three_numbers(name, module, "mean", IMAGENET_MEAN)
+    std = _three_numbers(name, module, "std", IMAGENET_STD)
+    return wrap_module(name, module, mean, std, getattr(module, "size", None), {"code": _code_hash(factory)})
 
 
-def load_timm(name: str, model: str, recipe: Mapping[str, Any] | None, *, pretrained: bool) -> Backbone:
+def load_timm(name: str, model: str, arch_config: Mapping[str, Any] | None, *, pretrained: bool) -> ExternalBackbone:
     """A model of timm without its classifier. Not verified by our tests."""
     try:
         timm: Any = importlib.import_module("timm")
     except Exception as error:  # it fails in many ways where its torchvision does not suit torch
         raise UserError(
             f"The network {name} needs timm, which cannot be imported here; run 'pip install timm', or use "
-            "'efficientnet-lite0'."
+            f"'{DEFAULT_BACKBONE}'."
         ) from error
     try:
-        module = timm.create_model(model, pretrained=pretrained and recipe is None, num_classes=0)
-        said = timm.data.resolve_model_data_config(module)
+        module = timm.create_model(model, pretrained=pretrained and arch_config is None, num_classes=0)
+        data = timm.data.resolve_model_data_config(module)
     except Exception as error:
-        raise UserError(f"timm cannot make {model!r} ({error}); 'timm.list_pretrained()' has the names.") from error
-    return around(name, module, said["mean"], said["std"], said["input_size"][-1], {"timm": str(timm.__version__)})
+        raise UserError(f"timm cannot create {model!r} ({error}); use a name of 'timm.list_pretrained()'.") from error
+    return wrap_module(name, module, data["mean"], data["std"], data["input_size"][-1], {"timm": str(timm.__version__)})
 
 
-def _three(name: str, module: nn.Module, what: str, default: tuple[float, ...]) -> tuple[float, ...]:
+def _three_numbers(name: str, module: nn.Module, attribute: str, default: tuple[float, ...]) -> tuple[float, ...]:
     try:
-        numbers = tuple(float(number) for number in getattr(module, what, default))
+        numbers = tuple(float(number) for number in getattr(module, attribute, default))
     except (TypeError, ValueError):
         numbers = ()
-    if len(numbers) != 3 or (what == "std" and min(numbers) <= 0):
-        raise UserError(f"The network {name} has a '{what}' that is not three numbers for red, green and blue.")
+    if len(numbers) != 3 or (attribute == "std" and min(numbers) <= 0):
+        raise UserError(f"The network {name} has a '{attribute}' that is not three numbers for red, green and blue.")
     return numbers
 
 
-def _hash_of_code(factory: object) -> str:
-    """Of the file that defines the factory, where there is one: weights alone do not tell what is done with them."""
+def _code_hash(factory: object) -> str:
+    """Hash of the file that defines the factory, where there is one: features depend on code as well as on weights."""
     try:
         file = inspect.getsourcefile(factory)  # type: ignore[arg-type]
     except TypeError:
@@ -78,9 +80,13 @@ def _hash_of_code(factory: object) -> str:
 
 @contextmanager
 def _current_folder_importable() -> Iterator[None]:
-    """As with ``python -m``: an installed command does not look there by itself."""
+    """An installed command does not look there by itself. Behind all else, unlike with ``python -m``: the folder may be
+    a stranger's run, whose modules must not take the place of an installed package that the user trusts."""
     here = os.getcwd()
-    sys.path.insert(0, here)
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
     try:
         yield
     finally:

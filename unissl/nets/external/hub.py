@@ -1,7 +1,7 @@
 """Backbones from transformers: a folder with config.json, weights and preprocessor_config.json, or a name in its cache.
 
-Nothing is downloaded, and no code that comes with a model is run. The feature is the one the model itself pools, unless
-the weights for that are not in the file: then it is the class token, or the mean of the tokens where there is none.
+Nothing is downloaded, and no code that comes with a model is run. The feature is the pooled output of the model; where
+the file lacks the weights of the pooler, it is the class token, or the mean of the tokens where there is none.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from unissl.errors import UserError, shortened
-from unissl.nets.external.adapter import Backbone, around
+from unissl.nets.external.adapter import ExternalBackbone, wrap_module
 
 
 class HubFeatures(nn.Module):
-    """A model of transformers, made to map images to vectors (n, D) or maps (n, D, h, w)."""
+    """A model of transformers that maps images to features (n, D) or maps (n, D, h, w)."""
 
     def __init__(self, model: nn.Module, *, pooled: bool) -> None:
         super().__init__()
@@ -34,44 +34,61 @@ class HubFeatures(nn.Module):
         self.has_class_token = any(name.endswith(tokens) for name, _ in self.model.named_parameters())
 
     def forward(self, x: Tensor) -> Tensor:
-        said = self.model(pixel_values=x, **self.arguments)
-        pooled = getattr(said, "pooler_output", None)
+        outputs = self.model(pixel_values=x, **self.arguments)
+        pooled = getattr(outputs, "pooler_output", None)
         if pooled is not None:
             return cast(Tensor, pooled).flatten(1)
-        hidden = cast(Tensor, said.last_hidden_state)
+        hidden = cast(Tensor, outputs.last_hidden_state)
         if hidden.ndim != 3:
             return hidden
         return hidden[:, 0] if self.has_class_token else hidden.mean(1)
 
 
-def load_hub(name: str, place: str, recipe: Mapping[str, Any] | None) -> Backbone:
-    """The model in ``place``; with the ``recipe`` of an earlier one, only its shape, for which no file is needed."""
+def load_hub(name: str, source: str, arch_config: Mapping[str, Any] | None) -> ExternalBackbone:
+    """The model in the folder or of the name ``source``; with the ``arch_config`` of an earlier one, only its
+    architecture, for which no file is needed."""
     library = _transformers()
     with _quiet(library):
-        if recipe is not None:
-            features = _from_recipe(library, name, recipe)
-            return around(name, features, recipe["mean"], recipe["std"], recipe["size"], recipe)
-        folder = place if os.path.isdir(place) else _in_cache(place)
-        images = _image_settings(library, folder, place)
-        model, missing = _load(library, folder, place)
-    pooled = not missing
-    features = HubFeatures(model, pooled=pooled)
-    config = cast(Any, model).config.to_dict()
-    config.pop("_name_or_path", None)  # where it was is nobody's business
-    recipe = {**images, "pooled": pooled, "config": config}
-    return around(name, features, images["mean"], images["std"], images["size"], recipe)
+        if arch_config is not None:
+            features = _from_arch_config(library, name, arch_config)
+            images = arch_config
+        else:
+            folder = local_folder(source)
+            images = _image_settings(library, folder, source)
+            model, missing = _load(library, folder, source)
+            features = HubFeatures(model, pooled=not missing)
+            config = cast(Any, model).config.to_dict()
+            config.pop("_name_or_path", None)  # a path of this machine does not belong into a shipped model
+            arch_config = {**images, "pooled": not missing, "config": config}
+    return wrap_module(name, features, images["mean"], images["std"], images["size"], arch_config)
 
 
-def _from_recipe(library: Any, name: str, recipe: Mapping[str, Any]) -> HubFeatures:
-    """A model of the shape that a manifest tells, which may be anybody's; settings that name code are left out."""
+def local_folder(source: str) -> str:
+    """The folder ``source``, or that of the model of this name in the cache.
+
+    Given the name, transformers would look for a preprocessor on the internet even with ``local_files_only``.
+    """
+    if os.path.isdir(source):
+        return source
+    _transformers()
     try:
-        settings = {key: value for key, value in recipe["config"].items() if key != "auto_map" and key[:1] != "_"}
+        return str(importlib.import_module("huggingface_hub").snapshot_download(source, local_files_only=True))
+    except Exception as error:  # not in the cache, or not a valid name
+        raise UserError(
+            f"The transformers model {shortened(source)} cannot be loaded: {_how_to_download(source)}"
+        ) from error
+
+
+def _from_arch_config(library: Any, name: str, arch_config: Mapping[str, Any]) -> HubFeatures:
+    """A model of the architecture in a manifest, which may come from anywhere; settings that name code are left out."""
+    try:
+        settings = {key: value for key, value in arch_config["config"].items() if key != "auto_map" and key[:1] != "_"}
         model = library.AutoModel.from_config(library.AutoConfig.for_model(**settings), trust_remote_code=False)
-        return HubFeatures(model, pooled=recipe["pooled"])
+        return HubFeatures(model, pooled=arch_config["pooled"])
     except UserError:
         raise
     except Exception as error:  # the library raises nearly every type there is on settings that do not fit each other
-        raise UserError(f"The network {name} cannot be built as its manifest says; train again.") from error
+        raise UserError(f"The network {name} cannot be built from its manifest; train again.") from error
 
 
 def _transformers() -> Any:
@@ -83,62 +100,53 @@ def _transformers() -> Any:
         ) from None
 
 
-def _in_cache(name: str) -> str:
-    """The folder of a model that was fetched before. Asked by name, the library would look for a preprocessor in the
-    network, whatever it is told."""
-    try:
-        return str(importlib.import_module("huggingface_hub").snapshot_download(name, local_files_only=True))
-    except Exception as error:  # not there, or no name at all
-        raise UserError(f"The transformers model {shortened(name)} cannot be loaded: {_how_to_fetch(name)}") from error
+def _load(library: Any, folder: str, source: str) -> tuple[nn.Module, list[str]]:
+    """The model in float32, and the missing weights of its pooler; any other missing weight is an error.
 
-
-def _load(library: Any, folder: str, place: str) -> tuple[nn.Module, list[str]]:
-    """The model in float32, and which weights its pooler lacks; without any other weight it is refused.
-
-    ``place`` is what the user called the folder.
+    ``source`` is the name that the user gave the folder.
     """
     try:
         model, info = library.AutoModel.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
         )
     except Exception as error:
-        raise UserError(f"The transformers model {place} cannot be loaded: {_how_to_fetch(place)}") from error
-    of_images = [key for key in sorted(info["missing_keys"]) if not key.startswith(("text_", "logit_"))]
-    lacking = [key for key in of_images if "pooler." not in key]
-    if lacking:
+        raise UserError(f"The transformers model {source} cannot be loaded: {_how_to_download(source)}") from error
+    missing = [key for key in sorted(info["missing_keys"]) if not key.startswith(("text_", "logit_"))]
+    required = [key for key in missing if "pooler." not in key]
+    if required:
         raise UserError(
-            f"The transformers model {place} comes without the weight {lacking[0]!r} ({len(lacking)} in all); "
+            f"The transformers model {source} lacks the weight {required[0]!r} ({len(required)} in all); "
             "use a folder that was saved from the whole model."
         )
-    return model, of_images
+    return model, missing
 
 
-def _image_settings(library: Any, folder: str, place: str) -> dict[str, Any]:
-    """Mean, deviation and side of the images that the model was trained on, from the settings of its preprocessor."""
+def _image_settings(library: Any, folder: str, source: str) -> dict[str, Any]:
+    """Mean, standard deviation and side of the images that the model was trained on, from its preprocessor."""
     try:
-        said, _ = library.ImageProcessingMixin.get_image_processor_dict(folder, local_files_only=True)
+        settings, _ = library.ImageProcessingMixin.get_image_processor_dict(folder, local_files_only=True)
     except Exception as error:
         raise UserError(
-            f"The preprocessor_config.json of the transformers model {place} cannot be read, and without it nobody "
-            f"knows what images it expects: {_how_to_fetch(place)}"
+            f"The preprocessor_config.json of the transformers model {source}, which holds its normalisation, cannot be "
+            f"read: {_how_to_download(source)}"
         ) from error
-    size = said.get("crop_size") if said.get("do_center_crop") else None
-    size = size or said.get("size") or {}
+    size = settings.get("crop_size") if settings.get("do_center_crop") else None
+    size = size or settings.get("size") or {}
     side = size.get("height") or size.get("shortest_edge") if isinstance(size, Mapping) else size
-    normalised = said.get("do_normalize", True) and "image_mean" in said
-    mean, std = (said["image_mean"], said["image_std"]) if normalised else ([0.0] * 3, [1.0] * 3)
+    normalised = settings.get("do_normalize", True) and "image_mean" in settings
+    mean, std = (settings["image_mean"], settings["image_std"]) if normalised else ([0.0] * 3, [1.0] * 3)
     return {"mean": list(mean), "std": list(std), "size": side or None}
 
 
-def _how_to_fetch(place: str) -> str:
-    if os.path.isdir(place):
+def _how_to_download(source: str) -> str:
+    if os.path.isdir(source):
         return "the folder must hold what save_pretrained writes for the model and for its image processor."
-    return f"give a folder that exists, or fetch a model of that name once with 'hf download {shortened(place)}'."
+    return f"give a folder that exists, or download a model of that name with 'hf download {shortened(source)}'."
 
 
 @contextmanager
 def _quiet(library: Any) -> Iterator[None]:
-    """No bars and reports of the library among ours; what matters of them is said in sentences."""
+    """Suppress progress bars and messages of the library."""
     logging = library.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

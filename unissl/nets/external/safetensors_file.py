@@ -1,4 +1,4 @@
-"""Weights from a local safetensors file, for any network whose architecture is named."""
+"""Weights from a local safetensors file, for an architecture or backbone of this package."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from unissl.errors import UserError, shortened
-from unissl.nets.efficientnet_lite import SCALES
-from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, Backbone
-from unissl.nets.pretrained import MEAN, STD
+from unissl.nets.backbones.base import IMAGENET_MEAN, IMAGENET_STD
+from unissl.nets.backbones.registry import all_backbones
+from unissl.nets.external.adapter import ExternalBackbone
 from unissl.nets.registry import create_network
 from unissl.utils.bounded_io import parse_json, read_text
 
 BN_MOMENTUM = 0.1
-"""PyTorch's own; running statistics hardly move when a pretrained network is trained on for a while."""
+"""PyTorch's default; a short fine-tuning hardly moves the running statistics."""
 
 
-def load_own(name: str, architecture: str, file: str, recipe: Mapping[str, Any] | None) -> Backbone:
-    """One of our networks with the weights of a file; its stem says how many channels they read.
+def load_architecture(
+    name: str, architecture: str, file: str, arch_config: Mapping[str, Any] | None
+) -> ExternalBackbone:
+    """An architecture with the weights of a file, whose stem determines the number of input channels.
 
-    With the ``recipe`` of an earlier one, only its shape, for which the file is not needed.
+    With the ``arch_config`` of an earlier one, only the architecture, for which the file is not needed.
     """
     state: dict[str, Tensor] = {}
-    if recipe is None:
+    if arch_config is None:
         state = read_weights(file)
         first = next(iter(create_network(architecture, 1, 3, BN_MOMENTUM).stages.state_dict(prefix="stages.")))
         channels = state[first].shape[1] if first in state and state[first].ndim == 4 else 3
         if channels not in (1, 3):
             raise UserError(f"The weights {file} read images of {channels} channels; use some for grey or RGB images.")
-        recipe = {"channels": channels, **_image_settings(architecture, Path(file), channels)}
-    net = create_network(architecture, 1, recipe["channels"], BN_MOMENTUM)
+        arch_config = {"channels": channels, **_image_settings(architecture, Path(file), channels)}
+    net = create_network(architecture, 1, arch_config["channels"], BN_MOMENTUM)
     if state:
         overwrite(net.stages, {key.removeprefix("stages."): value for key, value in state.items()}, file)
-    images = tuple(recipe["mean"]), tuple(recipe["std"]), recipe["size"]
-    return Backbone(name, dict(net.stages.items()), net.tap_dims, *images, recipe, net.never_trained())
+    images = tuple(arch_config["mean"]), tuple(arch_config["std"]), arch_config["size"]
+    return ExternalBackbone(
+        name, dict(net.stages.items()), net.tap_dims, *images, arch_config, net.untrained_parameters()
+    )
 
 
 def read_weights(file: str) -> dict[str, Tensor]:
@@ -51,18 +55,22 @@ def read_weights(file: str) -> dict[str, Tensor]:
 
 
 def overwrite(module: nn.Module, state: Mapping[str, Tensor], file: str) -> None:
-    """Put the tensors of a file into a module. Those it has no place for, such as a classifier, are left out."""
-    for name, wanted in module.state_dict().items():
-        given = state.get(name)
-        if given is None:
-            raise UserError(f"The weights {file} lack {name!r}; they are of another architecture than the one named.")
-        if given.shape != wanted.shape:
+    """Load the tensors of a file into a module. Tensors that the module lacks, such as a classifier, are left out."""
+    for name, current in module.state_dict().items():
+        tensor = state.get(name)
+        if tensor is None:
             raise UserError(
-                f"The weights {file} have {name!r} as {tuple(given.shape)}, where the architecture named has "
-                f"{tuple(wanted.shape)}; name the one they are of."
+                f"The weights {file} lack {name!r}; they belong to another architecture than the named one."
             )
-        if given.is_floating_point() != wanted.is_floating_point() or given.is_complex() or not _finite(given):
-            raise UserError(f"The weights {file} have {name!r} as values that are no weights; get the file anew.")
+        if tensor.shape != current.shape:
+            raise UserError(
+                f"The weights {file} have {name!r} as {tuple(tensor.shape)}, where the named architecture has "
+                f"{tuple(current.shape)}; name the architecture that they belong to."
+            )
+        if tensor.is_floating_point() != current.is_floating_point() or tensor.is_complex() or not _finite(tensor):
+            raise UserError(
+                f"The weights {file} have values in {name!r} that cannot be weights; download the file again."
+            )
     module.load_state_dict({name: state[name] for name in module.state_dict()}, strict=True)
 
 
@@ -71,8 +79,8 @@ def _finite(tensor: Tensor) -> bool:
 
 
 def _image_settings(architecture: str, file: Path, channels: int) -> dict[str, Any]:
-    """What the weights expect: as the manifest beside them says, where they are a run's own, else by convention."""
-    conventional = ((MEAN,) * 3, (STD,) * 3) if architecture in SCALES else (IMAGENET_MEAN, IMAGENET_STD)
+    """The normalisation and image size that the weights expect: those of the manifest next to a run's weights, else
+    those of the backbone, else ImageNet's."""
     try:
         manifest = parse_json(read_text(file.parent / "manifest.json"))
         mean, std, size = list(manifest["mean"]), list(manifest["std"]), manifest.get("crop", manifest["height"])
@@ -81,4 +89,6 @@ def _image_settings(architecture: str, file: Path, channels: int) -> dict[str, A
             return {"mean": mean, "std": std, "size": size}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
-    return {"mean": list(conventional[0][:channels]), "std": list(conventional[1][:channels]), "size": None}
+    backbone = all_backbones().get(architecture)
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if backbone is None else (backbone.mean, backbone.std)
+    return {"mean": list(mean[:channels]), "std": list(std[:channels]), "size": None}

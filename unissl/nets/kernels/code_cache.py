@@ -1,7 +1,7 @@
-"""Machine code that was compiled once, kept in the cache folder for the next process: compiling takes seconds.
+"""Compiled machine code, stored in the cache folder for later processes, since compiling takes seconds.
 
-A file begins with the hash of the rest, since LLVM would believe anything. Where it cannot be read, is damaged, or may
-have been written by somebody else, the code is compiled again; where it cannot be written, it is compiled every time.
+A file begins with the hash of the rest, since LLVM checks nothing. Where it cannot be read, is damaged, or may have been
+written by another user, the code is compiled again; where it cannot be written, it is compiled every time.
 """
 
 from __future__ import annotations
@@ -12,41 +12,50 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from unissl.errors import UserError
+from unissl.utils.atomic import open_regular, require_real_folder
 from unissl.utils.cache import cache_folder
 
-HASH = hashlib.sha256().digest_size
+HASH_SIZE = hashlib.sha256().digest_size
 
 
-def place(*says: str) -> Path:
-    """Of the code that all of this says how to make."""
-    return cache_folder() / "code" / hashlib.sha256("\0".join(says).encode()).hexdigest()
+def code_path(*inputs: str) -> Path:
+    """File of the code that is compiled from these inputs: source, processor, versions."""
+    return cache_folder() / "code" / hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
 
-def recall(path: Path) -> bytes | None:
+def read_code(path: Path) -> bytes | None:
+    """The stored code; None where there is none that can be trusted."""
     try:
-        kept = path.read_bytes() if _only_ours(path) and _only_ours(path.parent) else b""
+        trusted = _only_writable_by_user(path) and _only_writable_by_user(path.parent) and path.is_file()
+        content = path.read_bytes() if trusted else b""
     except OSError:
         return None
-    digest, code = kept[:HASH], kept[HASH:]
+    digest, code = content[:HASH_SIZE], content[HASH_SIZE:]
     return code if hashlib.sha256(code).digest() == digest else None
 
 
-def _only_ours(path: Path) -> bool:
-    """Whether nobody else can have written here; the cache folder may be shared, and this will be run."""
+def _only_writable_by_user(path: Path) -> bool:
+    """Whether no other user can have written it; the cache folder may be shared, and the code will be run."""
     if not hasattr(os, "getuid"):
         return True
-    state = path.stat()
+    state = path.lstat()  # the target of a link may be ours, but was chosen by the owner of the link
     return state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def keep(path: Path, code: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+def write_code(path: Path, code: bytes) -> None:
+    """Store the code atomically; does nothing where the folder cannot be written."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        draft.write_bytes(hashlib.sha256(code).digest() + code)
-        draft.chmod(0o600)
-        os.replace(draft, path)
+        require_real_folder(path.parent.parent, path.parent.name).mkdir(mode=0o700, exist_ok=True)
+        partial.unlink(missing_ok=True)
+        with open_regular(partial, "xb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        partial.chmod(0o600)
+        os.replace(partial, path)
+    except UserError:  # the folder is a link, whose target is left alone
+        return
     except OSError:
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)

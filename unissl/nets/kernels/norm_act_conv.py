@@ -1,8 +1,8 @@
-"""BatchNorm, activation and a 3 x 3 convolution in one go, for training on a CPU.
+"""BatchNorm, activation and a 3 x 3 convolution fused, for training on a CPU.
 
-Apart from its convolutions, a network spends its time in waiting for memory: torch reads or writes a map about twenty
-times for the three layers, forwards and backwards. Here the activated map is never in memory. It is made image by image
-where the convolution needs it, once more backwards, and that takes ten passes and a third of the memory.
+Apart from its convolutions, a network waits for memory: torch reads or writes a map about twenty times for the three
+layers, forward and backward. Here the activated map is never stored. It is computed image by image where the
+convolution needs it, and again in the backward pass, which takes ten passes over memory and a third of the memory.
 
 With mu and s^2 the mean and variance of a channel over the N values of a batch, r = 1 / sqrt(s^2 + eps), a = gamma r,
 b = beta - a mu and phi(v) = v where v > 0, else slope v,
@@ -11,8 +11,8 @@ b = beta - a mu and phi(v) = v where v > 0, else slope v,
     dL/dx = a (g - mean(g) - (x - mu) r^2 mean(g (x - mu))),   g = phi'(a x + b) dL/dphi,
     dL/dgamma = r sum(g (x - mu)),   dL/dbeta = sum(g).
 
-The result is that of the three layers, to rounding; they stay where they are, so that nothing else need know of this.
-Layers that somebody hooks into run one after the other.
+The result is that of the three layers, to rounding. The layers stay in the network as they are; layers with hooks run
+one after the other.
 """
 
 from __future__ import annotations
@@ -27,62 +27,63 @@ from unissl.distributed.batch_norm import update_running_stats
 from unissl.nets.kernels import winograd
 
 Activation = nn.LeakyReLU | nn.ReLU
+GLOBAL_HOOKS = tuple(f"_global_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))
+"""Hooks on all modules; torch has one function for them from 2.8 on only."""
 
 
-def norm_act_conv(
-    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, beside: Tensor | None = None
+def apply_norm_act_conv(
+    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None = None
 ) -> Tensor:
-    """``conv(activation(norm(x)))``, and ``beside`` added where there is such a map."""
-    if not in_one_go(norm, activation, conv, x, beside):
+    """``conv(activation(norm(x)))``, plus ``residual`` where it is given."""
+    if not can_fuse(norm, activation, conv, x, residual):
         out: Tensor = conv(activation(norm(x)))
-        return out if beside is None else beside + out
+        return out if residual is None else residual + out
     slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
     moments = _moments(x)
     y: Tensor = _NormActConv.apply(  # type: ignore[no-untyped-call]
-        x, norm.weight, norm.bias, conv.weight, beside, *moments, norm.eps, slope
+        x, norm.weight, norm.bias, conv.weight, residual, *moments, norm.eps, slope
     )
     update_running_stats(norm, *moments, x.numel() // x.shape[1])
     return y
 
 
-def in_one_go(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, beside: Tensor | None) -> bool:
-    """Whether it can be done: in training, for layers without anything of their own."""
+def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None) -> bool:
+    """Whether the kernel applies: in training, for plain layers of the expected types."""
     return (
         norm.training
         and type(norm) is nn.BatchNorm2d
         and type(activation) in (nn.LeakyReLU, nn.ReLU)
         and type(conv) is winograd.Conv3x3
         and not any(_has_hooks(layer) for layer in (norm, activation, conv))
-        and winograd.can_be_tiled(x, conv.weight)
+        and winograd.can_use_kernel(x, conv.weight)
         and norm.num_features == x.shape[1]
-        and all(_is_beside(parameter, x) for parameter in (norm.weight, norm.bias))
+        and all(_matches(parameter, x) for parameter in (norm.weight, norm.bias))
         and norm.running_mean is not None
-        and (beside is None or _fits(beside, x, conv))
+        and (residual is None or _residual_fits(residual, x, conv))
     )
 
 
 def _has_hooks(layer: nn.Module) -> bool:
-    """Whether somebody wants to be asked when the layer is called."""
-    own = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(own) or bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or any(getattr(torch.nn.modules.module, name, None) for name in GLOBAL_HOOKS)
 
 
-def _is_beside(parameter: Tensor | None, x: Tensor) -> bool:
+def _matches(parameter: Tensor | None, x: Tensor) -> bool:
     return parameter is not None and parameter.dtype == x.dtype and parameter.device == x.device
 
 
-def _fits(beside: Tensor, x: Tensor, conv: nn.Conv2d) -> bool:
-    """Whether a map can be added to the output as it is."""
+def _residual_fits(residual: Tensor, x: Tensor, conv: nn.Conv2d) -> bool:
+    """Whether the residual has the shape and type of the output."""
     return (
-        type(beside) is Tensor
-        and beside.shape == (len(x), conv.out_channels, *x.shape[2:])
-        and beside.dtype == x.dtype
-        and beside.device == x.device
+        type(residual) is Tensor
+        and residual.shape == (len(x), conv.out_channels, *x.shape[2:])
+        and residual.dtype == x.dtype
+        and residual.device == x.device
     )
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance of each channel, in double: from those of each image, since a sum of squares would
+    """Mean and biased variance of each channel, in float64: from those of each image, since a sum of squares would
     cancel."""
     from unissl.nets.kernels import norm_act_ir as code
 
@@ -103,7 +104,7 @@ class _NormActConv(torch.autograd.Function):
         gamma: Tensor,
         beta: Tensor,
         weight: Tensor,
-        beside: Tensor | None,
+        residual: Tensor | None,
         mean: Tensor,
         var: Tensor,
         eps: float,
@@ -112,19 +113,19 @@ class _NormActConv(torch.autograd.Function):
         rate = (var + eps).rsqrt()
         scale = gamma.double() * rate
         shift = beta.double() - scale * mean
-        line = winograd.Line(scale.to(x.dtype), shift.to(x.dtype), mean.to(x.dtype), slope)
-        ctx.save_for_backward(x, weight, rate, *line.vectors)
+        affine = winograd.AffineActivation(scale.to(x.dtype), shift.to(x.dtype), mean.to(x.dtype), slope)
+        ctx.save_for_backward(x, weight, rate, *affine.vectors)
         ctx.slope = slope
-        return winograd.forward(x, weight, line, beside)
+        return winograd.forward(x, weight, affine, residual)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         from unissl.nets.kernels import norm_act_ir as code
 
-        x, weight, rate, scale, shift, mean = winograd.kept(ctx)
-        line = winograd.Line(scale, shift, mean, ctx.slope)
-        g, dweight, sums = winograd.backward(x, weight, dy, line)
+        x, weight, rate, scale, shift, mean = winograd.saved_tensors(ctx)
+        affine = winograd.AffineActivation(scale, shift, mean, ctx.slope)
+        g, dweight, sums = winograd.backward(x, weight, dy, affine)
         count, channels, height, width = x.shape
         dbeta, with_x = sums.double().sum(0)
         share = scale.double() / (count * height * width)
@@ -133,5 +134,5 @@ class _NormActConv(torch.autograd.Function):
         compiled = code.through_norm(height * width, channels, x.dtype)
         compiled(torch.get_num_threads(), count, *addresses)
         dgamma = (rate * with_x).to(x.dtype)
-        beside = dy if ctx.needs_input_grad[4] else None
-        return g, dgamma, dbeta.to(x.dtype), dweight, beside, None, None, None, None
+        residual = dy if ctx.needs_input_grad[4] else None
+        return g, dgamma, dbeta.to(x.dtype), dweight, residual, None, None, None, None

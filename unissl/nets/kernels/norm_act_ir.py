@@ -1,4 +1,4 @@
-"""The machine code of :mod:`unissl.nets.kernels.norm_act_conv` beside the convolution: passes over a map, pixel by pixel."""
+"""Machine code of :mod:`unissl.nets.kernels.norm_act_conv` besides the convolution: passes over a map, pixel by pixel."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cache
 import torch
 from llvmlite import ir
 
-from unissl.nets.kernels.llvm import Native, Value, Writer, compile_, vector_width
+from unissl.nets.kernels.llvm import CompiledFunction, Value, Writer, compile_function, vector_width
 
 
 @cache
-def moments(pixels: int, channels: int, dtype: torch.dtype) -> Native:
+def moments(pixels: int, channels: int, dtype: torch.dtype) -> CompiledFunction:
     """Function of the number of images and the addresses of x and of a table (images, 2, channels), which it fills with
     the mean over the pixels of an image and the sum of squared differences from it."""
     code = Passes("moments", pixels, channels, dtype)
@@ -31,13 +31,13 @@ def moments(pixels: int, channels: int, dtype: torch.dtype) -> Native:
             mean = code.at(means, (channel, 1))
             code.store(code.multiply(code.load(mean), share), mean)
         with code.vectors() as (at, channel):  # the image is still in the cache
-            away = code.subtract(code.load(code.at(source, (at, 1))), code.load(code.at(means, (channel, 1))))
-            code.add_to(code.at(squares, (channel, 1)), code.multiply(away, away))
-    return compile_(code)
+            difference = code.subtract(code.load(code.at(source, (at, 1))), code.load(code.at(means, (channel, 1))))
+            code.add_to(code.at(squares, (channel, 1)), code.multiply(difference, difference))
+    return compile_function(code)
 
 
 @cache
-def through_norm(pixels: int, channels: int, dtype: torch.dtype) -> Native:
+def through_norm(pixels: int, channels: int, dtype: torch.dtype) -> CompiledFunction:
     """Function of the number of images and the addresses of g, x and of four vectors: g becomes
     a g - c - t (x - mean)."""
     code = Passes("through_norm", pixels, channels, dtype)
@@ -45,12 +45,12 @@ def through_norm(pixels: int, channels: int, dtype: torch.dtype) -> Native:
     with code.images() as image:
         gradient, source = (code.at(start, (image, pixels * channels)) for start in (g, x))
         with code.vectors() as (at, channel):
-            here = code.at(gradient, (at, 1))
+            address = code.at(gradient, (at, 1))
             scale, constant, tilt, centre = (code.load(code.at(start, (channel, 1))) for start in (a, c, t, mean))
-            away = code.subtract(code.load(code.at(source, (at, 1))), centre)
-            level = code.subtract(code.multiply(scale, code.load(here)), constant)
-            code.store(code.subtract(level, code.multiply(tilt, away)), here)
-    return compile_(code)
+            difference = code.subtract(code.load(code.at(source, (at, 1))), centre)
+            level = code.subtract(code.multiply(scale, code.load(address)), constant)
+            code.store(code.subtract(level, code.multiply(tilt, difference)), address)
+    return compile_function(code)
 
 
 class Passes(Writer):
@@ -71,7 +71,7 @@ class Passes(Writer):
 
     @contextmanager
     def vectors(self) -> Iterator[tuple[Value, Value]]:
-        """Of an image: where one stands, and its first channel."""
+        """The vectors of an image: offset and first channel."""
         with self.loop(0, self.pixels) as pixel, self.loop(0, self.channels, self.width) as channel:
             yield self.b.add(self.b.mul(pixel, ir.IntType(64)(self.channels)), channel), channel
 

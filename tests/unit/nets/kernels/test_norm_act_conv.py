@@ -14,7 +14,7 @@ from unissl.nets.kernels import winograd
 from unissl.nets.kernels.norm_act_conv import Activation, norm_act_conv
 from unissl.nets.kernels.winograd import Conv3x3
 
-if not winograd.has_code():
+if not winograd.kernels_available():
     pytest.skip("machine code cannot be made here", allow_module_level=True)
 
 
@@ -37,10 +37,10 @@ def lively_norm(channels: int) -> nn.BatchNorm2d:
 
 
 def one_after_the_other(
-    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, beside: Tensor | None
+    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None
 ) -> Tensor:
     out = nn.functional.conv2d(activation(norm(x)), conv.weight, padding=1)
-    return out if beside is None else beside + out
+    return out if residual is None else residual + out
 
 
 @pytest.mark.parametrize("momentum", [0.3, None])
@@ -55,15 +55,15 @@ def test_is_the_three_layers_with_their_gradients(
     norm.momentum = momentum
     other = copy.deepcopy(norm)
     x = map_of(count, inputs, height, width)
-    beside = map_of(count, outputs, height, width) if with_beside else None
-    assert module.in_one_go(norm, activation, conv, x, beside)
+    residual = map_of(count, outputs, height, width) if with_beside else None
+    assert module.can_fuse(norm, activation, conv, x, residual)
     y, expected = (
-        norm_act_conv(norm, activation, conv, x, beside),
-        one_after_the_other(other, activation, conv, x, beside),
+        norm_act_conv(norm, activation, conv, x, residual),
+        one_after_the_other(other, activation, conv, x, residual),
     )
     torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-12)
     dy = torch.randn_like(y)
-    given = [x, conv.weight, *([] if beside is None else [beside])]
+    given = [x, conv.weight, *([] if residual is None else [residual])]
     mine = torch.autograd.grad(y, [*given, norm.weight, norm.bias], dy)
     theirs = torch.autograd.grad(expected, [*given, other.weight, other.bias], dy)
     for one, another in zip(mine, theirs, strict=True):
@@ -99,7 +99,7 @@ def test_of_all_maps_only_the_input_is_kept() -> None:
     norm, conv, x = lively_norm(16), Conv3x3(16, 16).double(), map_of(4, 16, 8, 8)
     kept: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        norm_act_conv(norm, nn.ReLU(), conv, x, beside=map_of(4, 16, 8, 8))
+        norm_act_conv(norm, nn.ReLU(), conv, x, residual=map_of(4, 16, 8, 8))
     assert sorted(kept)[-2:] == sorted([conv.weight.numel(), x.numel()])
 
 
@@ -116,7 +116,7 @@ def test_of_all_maps_only_the_input_is_kept() -> None:
 )
 def test_other_layers_run_one_after_the_other(norm: nn.BatchNorm2d) -> None:
     conv, x = Conv3x3(16, 16).double().eval(), map_of(4, 16, 8, 8)
-    assert not module.in_one_go(norm, nn.ReLU(), conv, x, None)
+    assert not module.can_fuse(norm, nn.ReLU(), conv, x, None)
     other = copy.deepcopy(norm)
     expected = one_after_the_other(other, nn.ReLU(), conv, x, None)
     assert torch.equal(norm_act_conv(norm, nn.ReLU(), conv, x), expected)
@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_left_to_torch() -> None:
         norm_act_conv(lively_norm(32), nn.ReLU(), conv, x)
     everywhere = torch.ones(16, 1, 1, dtype=torch.float64)
     norm = lively_norm(16)
-    assert not module.in_one_go(norm, nn.ReLU(), conv, x, everywhere)
+    assert not module.can_fuse(norm, nn.ReLU(), conv, x, everywhere)
     expected = one_after_the_other(copy.deepcopy(norm), nn.ReLU(), conv, x, None)
     torch.testing.assert_close(norm_act_conv(norm, nn.ReLU(), conv, x, everywhere), expected + 1)
 
@@ -157,14 +157,14 @@ def test_who_hooks_into_a_layer_is_asked(place: int) -> None:
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_share_the_images(threads: int) -> None:
     norm, conv, activation = lively_norm(16), Conv3x3(16, 32).double(), nn.LeakyReLU(0.1)
-    other, x, beside = copy.deepcopy(norm), map_of(7, 16, 8, 8), map_of(7, 32, 8, 8)
-    expected = one_after_the_other(other, activation, conv, x, beside)
+    other, x, residual = copy.deepcopy(norm), map_of(7, 16, 8, 8), map_of(7, 32, 8, 8)
+    expected = one_after_the_other(other, activation, conv, x, residual)
     dy = torch.randn_like(expected)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        assert module.in_one_go(norm, activation, conv, x, beside)
-        y = norm_act_conv(norm, activation, conv, x, beside)
+        assert module.can_fuse(norm, activation, conv, x, residual)
+        y = norm_act_conv(norm, activation, conv, x, residual)
         mine = torch.autograd.grad(y, [x, conv.weight, norm.weight, norm.bias], dy)
     finally:
         torch.set_num_threads(before)

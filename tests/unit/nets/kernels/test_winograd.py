@@ -17,7 +17,7 @@ from unissl.nets import build, channels_last
 from unissl.nets.kernels import winograd
 from unissl.nets.kernels.winograd import Conv3x3, convolve
 
-if not winograd.has_code():
+if not winograd.kernels_available():
     pytest.skip("machine code cannot be made here", allow_module_level=True)
 from unissl.nets.kernels import winograd_ir as code
 
@@ -44,8 +44,8 @@ def by_hand(x: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-def largest(difference: Tensor, beside: Tensor) -> float:
-    return (difference.abs().max() / beside.abs().max()).item()
+def largest(difference: Tensor, residual: Tensor) -> float:
+    return (difference.abs().max() / residual.abs().max()).item()
 
 
 def test_one_tile_is_exact_in_fractions() -> None:
@@ -180,14 +180,14 @@ def test_what_is_not_for_tiles_goes_to_torch(x: Tensor) -> None:
     weight = images(16, x.shape[1], 3, 3)
     if x.dtype == torch.bfloat16:
         weight = weight.to(x.dtype)
-    assert not winograd.can_be_tiled(x, weight)
+    assert not winograd.can_use_kernel(x, weight)
 
 
 @pytest.mark.parametrize("x", [images(32, 32, 32, 32), images(32, 16, 32, 32)[0]], ids=["channels", "dimensions"])
 def test_wrong_shapes_are_left_to_torch(x: Tensor) -> None:
     """Which refuses what does not fit; the machine code would read whatever stands in memory."""
     layer = Conv3x3(16, 32).double()
-    assert not winograd.can_be_tiled(x, layer.weight)
+    assert not winograd.can_use_kernel(x, layer.weight)
     if x.ndim == 4:
         with pytest.raises(RuntimeError, match="channels"):
             layer(x)
@@ -219,18 +219,18 @@ def test_an_llvm_that_is_not_known_is_not_used(error: type[Exception], monkeypat
     code.forward.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(code, "compile_", refuse)
-        assert not winograd.has_code.__wrapped__()
-    assert winograd.has_code.__wrapped__()
+        assert not winograd.kernels_available.__wrapped__()
+    assert winograd.kernels_available.__wrapped__()
 
 
 def test_code_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "forward", lambda x, weight: conv2d(x, weight, padding=1) + 0.01)
-    assert not winograd.has_code.__wrapped__()
+    assert not winograd.kernels_available.__wrapped__()
 
 
 def test_a_default_device_changes_nothing() -> None:
     x, weight = images(3, 16, 8, 8), images(16, 16, 3, 3)
-    winograd._on_squares.cache_clear()
+    winograd._weight_transform.cache_clear()
     with torch.device("meta"):
         y = convolve(x, weight)
     assert y.device.type == "cpu"
@@ -257,9 +257,9 @@ def test_transforms_of_functions_go_to_torch() -> None:
 
 def test_half_precision_by_autocast_goes_to_torch() -> None:
     layer, x = Conv3x3(16, 32), images(*LARGE, dtype=torch.float32)
-    assert winograd.can_be_tiled(x, layer.weight)
+    assert winograd.can_use_kernel(x, layer.weight)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not winograd.can_be_tiled(x, layer.weight)
+        assert not winograd.can_use_kernel(x, layer.weight)
 
 
 ORIGINAL = {"forward": winograd.forward, "backward": winograd.backward}
@@ -286,7 +286,7 @@ def test_a_whole_network_computes_the_same(name: str, monkeypatch: pytest.Monkey
             monkeypatch.setattr(winograd, function, counted(called, function))
         out = net(x)
         out.logits.square().sum().backward()
-        gradients = [p.grad for key, p in net.named_parameters() if key not in net.never_trained()]
+        gradients = [p.grad for key, p in net.named_parameters() if key not in net.untrained_parameters()]
         assert called["forward"] == called["backward"] and bool(called["forward"]) == (worth == 1)
         results.append((out.logits.detach(), *gradients, *net.buffers()))
     for tiled, direct in zip(*results, strict=True):
