@@ -1,7 +1,7 @@
-"""Named starting points: differences from the defaults that suit a situation. What the user says goes on top.
+"""Named starting points: differences from the defaults that suit a situation. The user's settings replace them.
 
 A recipe is a function from the name of a method to a nested dictionary. Its docstring gives the command, the time and
-the number to expect.
+the number to expect. What is particular to a method is declared by the method (``MethodConfig``).
 """
 
 from __future__ import annotations
@@ -11,30 +11,23 @@ from typing import Any
 
 from unissl.config import ConfigTree, merge
 from unissl.errors import UserError, did_you_mean
+from unissl.methods.base import MethodConfig
+from unissl.methods.registry import all_methods
 from unissl.nets import DEFAULT_BACKBONE, supports_distillation
 from unissl.run.budget import replace_budget
-
-CALIMATCH_OPTIM: ConfigTree = {"name": "adam", "lr": 3e-3, "weight_decay": 0.0, "schedule": "step", "ema_decay": 0.0}
-"""CaliMatch was published with an optimiser of its own: Adam, a late step, no averaged parameters."""
 
 
 def paper(method: str) -> ConfigTree:
     """The protocol of the paper: WRN-28-2, 64 + 448 images a step, 2^18 steps, evaluation every 1,024.
 
     ``unissl train --data cifar10 --recipe paper --method sage --max-count 4996``: about a day on one large GPU, eight
-    days on two cores. Published for 40 labels, arbitrary mix, gamma 100: 65.99 +- 3.72 as the best of 256 looks at the
-    test set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
+    days on two cores. Published for 40 labels, arbitrary class distribution, gamma 100: 65.99 +- 3.72 as the best of
+    256 looks at the test set; the authors' log of seed 2 ends at 64.77 with a best of 66.83.
     """
     budget = {
         "train": {"steps": 2**18, "evaluations": 256, "method_periods": 256, "log_every": 256, "checkpoint_every": 1024}
     }
-    own: dict[str, ConfigTree] = {
-        "cgmatch": {"method": {"scan_every": 1}},
-        "ssb": {"batch": {"unlabelled": 128}},
-        "scomatch": {"batch": {"unlabelled": 128}},
-        "calimatch": {"batch": {"labelled": 50, "unlabelled": 50}, "optim": CALIMATCH_OPTIM},
-    }
-    return merge(budget, own.get(method, {}))
+    return _with_optim(method, merge(budget, _config_of(method).paper_run))
 
 
 def short(method: str) -> ConfigTree:
@@ -44,32 +37,25 @@ def short(method: str) -> ConfigTree:
     (docs/results.md); the pool needs longer than that to help. The paper's EMA decay 0.999,
     BatchNorm momentum 0.001 and the methods' momenta of 0.999 look back a thousand steps and are made for 2^18 of
     them; a run of some hundred steps would still show its random start in them, so all look back a hundred or less
-    here. SSB's detector, which the paper trains in the last 7 % of half a million steps, gets the second half.
+    here (the methods' by ``MethodConfig.short_run``).
     """
-    own: dict[str, ConfigTree] = {
-        "sage": {"method": {"drp_momentum": 0.99}},
-        "meta-expert": {"method": {"bn_momentum": 0.1}},
-        "cgmatch": {"method": {"momentum": 0.99, "queue": 16}},
-        **{name: {"method": {"momentum": 0.99}} for name in ("freematch", "softmatch")},
-        "ssb": {"method": {"warm_up": 0.5}},
-        "calimatch": {"optim": CALIMATCH_OPTIM},
-    }
     common: ConfigTree = {
         "net": {"name": "wrn-10-1", "bn_momentum": 0.1},
         "batch": {"labelled": 10, "unlabelled": 70},
         "optim": {"ema_decay": 0.99},
         "train": {"steps": 1000, "evaluations": 10, "method_periods": 10},
     }
-    return merge(common, own.get(method, {}))
+    own = _config_of(method).short_run
+    return _with_optim(method, merge(common, {"method": own} if own else {}))
 
 
 def photos(method: str) -> ConfigTree:
-    """Photos of one's own: a frozen network pretrained on ImageNet, and a small one trained on its vectors.
+    """Photos of one's own: a frozen network pretrained on ImageNet, and a small one trained on its features.
 
     ``unissl train --images photos/ --labels labels.csv``: minutes on a CPU. What to expect on Caltech-101 with 4 labels
     per class is in docs/results.md.
     """
-    return merge(
+    recipe = merge(
         short(method),
         {
             "net": {"name": DEFAULT_BACKBONE, "freeze_backbone": True},
@@ -80,10 +66,11 @@ def photos(method: str) -> ConfigTree:
             "distil": {"epochs": 4.0},
         },
     )
+    return _with_optim(method, recipe)
 
 
 def digits(method: str) -> ConfigTree:
-    """scikit-learn's digits with 4 labels per class and a pool of 446 images in an arbitrary mix: the demo.
+    """scikit-learn's digits with 4 labels per class and a pool of 446 images of arbitrary class distribution: the demo.
 
     ``unissl demo``: about a minute and a half on two cores for labels-only, FixMatch and SAGE together. Expect 86.8,
     96.3 and 95.5 % as means of seeds 0 to 4 (docs/results.md). Digits are scaled to 16 x 16 and never flipped; warps
@@ -100,25 +87,37 @@ def digits(method: str) -> ConfigTree:
     )
 
 
+def _config_of(method: str) -> type[MethodConfig]:
+    """The settings class of a method; an unknown name is refused later, by the check of the configuration."""
+    methods = all_methods()
+    return methods[method].Config if method in methods else MethodConfig
+
+
+def _with_optim(method: str, recipe: ConfigTree) -> ConfigTree:
+    """A recipe with the method's own optimiser in place of the recipe's, if the method has one."""
+    own = _config_of(method).own_optim
+    return recipe | {"optim": dict(own)} if own else recipe
+
+
 RECIPES: dict[str, Callable[[str], ConfigTree]] = {"paper": paper, "short": short, "photos": photos, "digits": digits}
 
 
-def with_recipe(said: Mapping[str, Any], name: str | None = None) -> ConfigTree:
-    """Lay what was said over a recipe: the one named, or the one that suits the data."""
+def with_recipe(overrides: Mapping[str, Any], name: str | None = None) -> ConfigTree:
+    """Merge the user's settings over a recipe: the one named, or the one that suits the data."""
     if name is None:
-        data = settings_group(said, "data").get("name", "digits")
+        data = settings_group(overrides, "data").get("name", "digits")
         name = data if isinstance(data, str) and data in RECIPES else "short"
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
-    base = RECIPES[name](str(settings_group(said, "method").get("name", "sage")))
-    net = merge(settings_group(base, "net"), settings_group(said, "net"))
+    base = RECIPES[name](str(settings_group(overrides, "method").get("name", "sage")))
+    net = merge(settings_group(base, "net"), settings_group(overrides, "net"))
     if "distil" in base and not (net.get("freeze_backbone") and supports_distillation(str(net.get("name")))):
         del base["distil"]  # the network declares no stages that distillation may train
-    replace_budget(base, said)
-    return merge(base, said)
+    replace_budget(base, overrides)
+    return merge(base, overrides)
 
 
-def settings_group(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def settings_group(overrides: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """A group of settings; a value that is no group is refused later, by the check of the configuration."""
-    value = said.get(key, {})
+    value = overrides.get(key, {})
     return value if isinstance(value, Mapping) else {}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, cast
 import torch
 from torch import Tensor, nn
 
-from unissl.config import Settings
+from unissl.config import ConfigTree, Settings
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Source, Step, Stream, StreamBatch
 
 __all__ = [
@@ -39,7 +39,14 @@ class Network(Protocol):
 
 
 class MethodConfig(Settings):
-    """Base of every method's settings. ``name`` says which method the settings are for."""
+    """Base of every method's settings; ``name`` is the method's. The class variables are what recipes ask for."""
+
+    short_run: ClassVar[ConfigTree] = {}
+    """Settings of the method in runs of a thousand steps or so, such as momenta that look back a hundred of them."""
+    paper_run: ClassVar[ConfigTree] = {}
+    """Groups of settings (``batch``, ``method``) in which the published experiments differ from the common protocol."""
+    own_optim: ClassVar[ConfigTree] = {}
+    """The optimiser that the method was published with, if it is not the common one; it replaces that of any recipe."""
 
     name: str
 

@@ -42,7 +42,7 @@ out acts as the border from then on. Equation numbers are left out: these facts 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, PositiveFloat, model_validator
@@ -59,6 +59,14 @@ EMPTY = -1.0
 
 
 class CaliMatchConfig(MethodConfig):
+    paper_run: ClassVar[dict[str, Any]] = {"batch": {"labelled": 50, "unlabelled": 50}}
+    own_optim: ClassVar[dict[str, Any]] = {
+        "name": "adam",
+        "lr": 3e-3,
+        "weight_decay": 0.0,
+        "schedule": "step",
+        "ema_decay": 0.0,
+    }
     name: Literal["calimatch"] = "calimatch"
     threshold: float = Field(default=0.95, ge=0, le=1)
     """tau, scaled confidence from which a pseudo-label is used."""

@@ -16,10 +16,11 @@ CVPR 2024, https://arxiv.org/abs/2403.10391. Official code: https://github.com/L
 | l(x) - b | ``debiased`` | prediction |
 
 Deviations. The white image passes in eval mode: it is normalised as test images are and leaves BatchNorm's running
-statistics alone. In the released port of the comparison (and, with one image, in the official code) it passes in
-train mode at every step, after the real images: the white batch is normalised by its own statistics, which are those of
-a constant, and half of the updates of the running statistics come from it. ``port = true`` gives that. Hard labels and a threshold of 0.95
-are the port's; the official code has ``soft = true`` and ``threshold = 0``, and two strong views where we have one.
+statistics alone. In the released port of the comparison (and, with one image, in the official code) it passes in train
+mode at every step, after the real images: the white batch is normalised by its own statistics, which are those of a
+constant, and half of the updates of the running statistics come from it. ``port = true`` gives that. Hard labels and a
+threshold of 0.95 are the port's; the official code has ``soft = true`` and ``threshold = 0``, and two strong views
+where we have one.
 """
 
 from __future__ import annotations

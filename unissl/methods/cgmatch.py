@@ -31,7 +31,7 @@ memories is behind ``filing = "sorted"``.
 from __future__ import annotations
 
 from math import ceil
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -47,6 +47,8 @@ SCANS = 32
 
 
 class CGMatchConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99, "queue": 16}
+    paper_run: ClassVar[dict[str, Any]] = {"method": {"scan_every": 1}}
     name: Literal["cgmatch"] = "cgmatch"
     queue: int = Field(default=1000, ge=1)
     """Q, how many predictions the memory of an image holds; short runs want one that they can fill."""

@@ -22,17 +22,18 @@ https://github.com/yaxinhou/CPG.
 | auxiliary loss | term ``aux`` | mean H(argmax l_aux(x_w), l_aux(x_s)) + mean H(t, l_aux + log n / sum n) |
 
 Deviations. Times are shares of the budget. An image needs more than 12 votes, as published, or, in short runs, a share
-of its visits (``min_votes_fraction``; 12 votes are 12/185 of them with the paper's batches and 12,395 images). An update
-waits until the pool was seen ``min_visits`` times, of no effect at the paper's length. If nothing is chosen, the labelled set is the given one, where the
-published code fails. Centres and radii come from one pass in eval mode; the published code makes two in train mode,
-which moves BatchNorm, and has a slip behind ``similarity = "last"``. The noise is a function of the seed and the step
-number. Its rotation head, part of nothing, is left out, and so is by default the labelled strong view, which entered
-no loss. Labelled batches are shuffled anew in each pass, which the published code forgets once the set has changed.
+of its visits (``min_votes_fraction``; 12 votes are 12/185 of them with the paper's batches and 12,395 images). An
+update waits until the pool was seen ``min_visits`` times, of no effect at the paper's length. If nothing is chosen, the
+labelled set is the given one, where the published code fails. Centres and radii come from one pass in eval mode; the
+published code makes two in train mode, which moves BatchNorm, and has a slip behind ``similarity = "last"``. The noise
+is a function of the seed and the step number. Its rotation head, part of nothing, is left out, and so is by default the
+labelled strong view, which entered no loss. Labelled batches are shuffled anew in each pass, which the published code
+forgets once the set has changed.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -49,6 +50,7 @@ CHUNK = 64
 
 
 class CPGConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"min_votes_fraction": 12 / 185}
     name: Literal["cpg"] = "cpg"
     warm_up: float = Field(default=30 / 256, ge=0, le=1)
     """Share of the budget before votes are counted and features copied."""

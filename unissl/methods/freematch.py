@@ -29,7 +29,7 @@ also limit tau_t to 0.95 on SVHN, which is ``max_threshold``.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -41,6 +41,7 @@ from unissl.types import Batch, DataInfo, Losses, Step
 
 
 class FreeMatchConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99}
     name: Literal["freematch"] = "freematch"
     momentum: float = Field(default=0.999, ge=0, lt=1)
     """Momentum of the running confidence, class probabilities and histogram."""

@@ -39,7 +39,7 @@ the common protocol, seven times the labelled one, not twice. Equation numbers a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
@@ -55,6 +55,7 @@ EXPERTS = 3
 
 
 class MetaExpertConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"bn_momentum": 0.1}
     name: Literal["meta-expert"] = "meta-expert"
     threshold: float = Field(default=0.95, ge=0, le=1)
     """Confidence from which an expert's pseudo-label is used."""

@@ -67,6 +67,7 @@ FEW_CLASSES = 10
 
 
 class SAGEConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"drp_momentum": 0.99}
     name: Literal["sage"] = "sage"
     form: Literal["default", "released", "paper"] = "default"
     """Which set of settings to start from; any setting given beside it wins."""

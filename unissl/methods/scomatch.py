@@ -35,7 +35,7 @@ Equation numbers are left out: these facts are the code's.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
@@ -48,6 +48,7 @@ from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
 
 
 class SCOMatchConfig(MethodConfig):
+    paper_run: ClassVar[dict[str, Any]] = {"batch": {"unlabelled": 128}}
     name: Literal["scomatch"] = "scomatch"
     threshold: float = Field(default=0.95, ge=0, le=1)
     """tau, confidence from which a pseudo-label of a known class is used."""

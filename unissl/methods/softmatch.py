@@ -25,7 +25,7 @@ updated before they are used, and the running mean prediction starts at the firs
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,6 +37,7 @@ from unissl.types import Batch, DataInfo, Losses, Step
 
 
 class SoftMatchConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99}
     name: Literal["softmatch"] = "softmatch"
     align: bool = True
     """Align predictions to the uniform distribution before they are weighted."""

@@ -34,7 +34,7 @@ variants (FixMatch, FlexMatch, SimMatch) this is the first. Equation numbers are
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -50,6 +50,9 @@ DETECTOR_TERMS = ("ova", "entropy", "consistency", "negatives")
 
 
 class SSBConfig(MethodConfig):
+    short_run: ClassVar[dict[str, Any]] = {"warm_up": 0.5}
+    """The detector, which the paper trains in the last 7 % of half a million steps, gets the second half."""
+    paper_run: ClassVar[dict[str, Any]] = {"batch": {"unlabelled": 128}}
     name: Literal["ssb"] = "ssb"
     threshold: float = Field(default=0.95, ge=0, le=1)
     """Confidence from which a pseudo-label is used."""
