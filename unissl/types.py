@@ -33,8 +33,7 @@ class ImageTable:
     ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,)
     with -1 for unknown and -2 for none of the classes. ``skipped`` lists ``(file, reason)`` of images that could not
     be read, and ``files`` the origin of each row where there is one. ``content`` is a hash of the images where their
-    source has made one. ``remarks`` are sentences about images that are used, but are odd or not used as was said,
-    each with their files. ``originals`` gives the image files once more, as paths or bytes in the order of
+    source computes one. ``issues`` maps a message to the files that are used in spite of it. ``originals`` gives the image files once more, as paths or bytes in the order of
     the rows, where they show more than ``images``.
     """
 
@@ -45,7 +44,7 @@ class ImageTable:
     skipped: tuple[tuple[str, str], ...] = ()
     content: str | None = None
     originals: Callable[[], Iterator[str | bytes]] | None = None
-    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:

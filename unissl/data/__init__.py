@@ -2,8 +2,8 @@
 
 from unissl.data.arrays import from_arrays
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.folder.index import list_images
-from unissl.data.folder.test_images import load_test
+from unissl.data.folder.index import FolderIndex, list_images, scan_folder
+from unissl.data.folder.load import load_test
 from unissl.data.images.decode import read_images
 from unissl.data.registry import DatasetCard, known, load, names
 
@@ -11,6 +11,7 @@ __all__ = [
     "DataConfig",
     "Dataset",
     "DatasetCard",
+    "FolderIndex",
     "from_arrays",
     "known",
     "list_images",
@@ -18,4 +19,5 @@ __all__ = [
     "load_test",
     "names",
     "read_images",
+    "scan_folder",
 ]

@@ -1,4 +1,4 @@
-"""Images that are already numpy arrays, among them scikit-learn's digits."""
+"""Data sets from numpy arrays, among them scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
+from unissl.data.dataset import DataConfig, Dataset, numbered_classes, require_two_classes
 from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError
@@ -18,7 +18,7 @@ DIGITS_HOLDOUT = 500
 
 
 def load_digits(config: DataConfig) -> Dataset:
-    """The 1,797 handwritten digits of scikit-learn, 8 x 8 grey, of which a fixed 500 are kept for testing."""
+    """The 1,797 handwritten digits of scikit-learn, 8 x 8 grey; a fixed random 500 of them are the test set."""
     try:
         from sklearn.datasets import load_digits as load_sklearn_digits
     except ImportError:
@@ -27,7 +27,14 @@ def load_digits(config: DataConfig) -> Dataset:
     images = np.rint(ink.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     images, labels = scale_arrays(images, config.image_size), labels.astype(np.int64)
     class_names = tuple(str(digit) for digit in range(10))
-    test_rows = choose_holdout(labels, config.test_holdout or DIGITS_HOLDOUT)
+    count = config.test_holdout or DIGITS_HOLDOUT
+    if count >= len(labels):
+        raise UserError(
+            f"data.test_holdout = {count} leaves nothing to train on: there are {len(labels)} labelled images;"
+            " choose a smaller number."
+        )
+    # Not stratified: recorded curves and tables were made with this draw.
+    test_rows = np.sort(np.random.RandomState(0).permutation(len(labels))[:count])
     train_rows = np.setdiff1d(np.arange(len(labels)), test_rows)
     train = ImageTable(images[train_rows], labels[train_rows], class_names)
     test = ImageTable(images[test_rows], labels[test_rows], class_names)
@@ -43,9 +50,9 @@ def from_arrays(
     name: str = "arrays",
     flip: bool = True,
 ) -> Dataset:
-    """A data set from uint8 images (n, h, w) or (n, h, w, channels) and int labels with -1 for unknown.
+    """A data set from uint8 images (n, h, w) or (n, h, w, channels) and int labels with -1 for unlabelled.
 
-    ``test`` is a pair of images and labels of the same kind. Class names are "0", "1", ... unless given.
+    ``test`` is a pair of images and labels of the same kind. Class names default to "0", "1", ...
     """
     pixels, classes = checked_images(images, "images"), _checked_labels(labels, "labels")
     if class_names is None:
@@ -71,11 +78,13 @@ def _table(
     images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], class_names: tuple[str, ...], what: str
 ) -> ImageTable:
     if len(images) != len(labels):
-        raise UserError(f"There are {len(images)} {what} but {len(labels)} labels; give one per image (-1: unknown).")
+        raise UserError(
+            f"There are {len(images)} {what} but {len(labels)} labels; give one per image (-1: unlabelled)."
+        )
     if labels.min() < UNLABELLED or labels.max() >= len(class_names):
         raise UserError(
             f"Labels of {what} run from {labels.min()} to {labels.max()}; use 0 to {len(class_names) - 1},"
-            " and -1 for unknown."
+            " and -1 for unlabelled."
         )
     return ImageTable(images, labels, class_names)
 

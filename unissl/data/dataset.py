@@ -1,8 +1,10 @@
-"""What a run is told about its data, and what it gets."""
+"""The data configuration of a run, and the data set that a source loads for it."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +19,14 @@ from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 
 MAX_CLASSES = 100_000
-"""Of classes that are numbered; a label of a billion is a mistake, and as many names would fill the memory."""
+"""Of numbered classes; a label of a billion is a mistake, and as many names would fill the memory."""
 MAX_DIGITS = 18
+MIN_TRAIN_LABELS = 2
+"""Labels of each class that are never held out for testing."""
 
 
 class DataConfig(Settings):
-    """Which images to learn from. What is left out takes the value that fits the source."""
+    """Which images to train on. The default of a missing setting depends on the source."""
 
     name: str = "digits"
     """A known data set (`unissl datasets` lists them), or "folder" or "parquet" for images of your own."""
@@ -37,14 +41,15 @@ class DataConfig(Settings):
     class_map: str | None = None
     """For "imagenet127": a text file with a class (a wnid such as n01440764) and its group on each line."""
     test_holdout: int | None = Field(default=None, ge=1)
-    """Number of labelled images set aside for testing where the source has no test part. Left out: 500 for digits."""
+    """Number of labelled images set aside as a test set, stratified by class, if the source has no test part. Default:
+    500 for digits (a fixed random draw)."""
     test_limit: int | None = Field(default=None, ge=1)
-    """Test on this many of the test images, always the same ones, where looking at all of them would take too long."""
+    """Evaluate on a fixed random subset of so many test images, if evaluation on all of them would take too long."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table to learn from, perhaps one to test on, and how its images are normalised and may be flipped."""
+    """A training table, an optional test table, and how their images are normalised and augmented."""
 
     name: str
     train: ImageTable
@@ -54,36 +59,55 @@ class Dataset:
     flip: bool
     """Whether a mirrored image is still an image of its class."""
     crop: int | None = None
-    """Side of the views, if they are cut from larger images instead of images with a border around them."""
+    """Side of the views if they are random crops of larger images; None: crops of padded images."""
     split: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the split in the published comparisons, for when nothing is said about it."""
+    """Split settings of the published comparisons, the defaults for this data set."""
 
 
 def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """``count`` labelled rows, ascending, always the same ones for the same labels: independent of the run's seed."""
-    labelled = np.flatnonzero(labels >= 0)
-    if count >= len(labelled):
+    """``count`` labelled rows for testing, ascending, stratified by class.
+
+    Class c with n_c of n labels gives about count * n_c / n of them (largest remainder), but keeps two labels, or its
+    only one, for training. The rows depend on the labels alone and not on the seed of the run.
+    """
+    classes, sizes = np.unique(labels[labels >= 0], return_counts=True)
+    available = np.maximum(sizes - MIN_TRAIN_LABELS, 0)
+    if count > available.sum():
         raise UserError(
-            f"data.test_holdout = {count} leaves nothing to learn from: there are {len(labelled)} labelled images;"
-            " choose a smaller number."
+            f"data.test_holdout = {count} is too large: of {sizes.sum()} labelled images {available.sum()} can be held"
+            " out, since every class keeps two for training; choose a smaller number or label more images."
         )
-    return np.sort(np.random.RandomState(0).permutation(labelled)[:count])
+    quota = count * sizes / sizes.sum()
+    chosen = np.minimum(np.floor(quota).astype(np.int64), available)
+    while chosen.sum() < count:
+        remainder = np.where(chosen < available, quota - chosen, -np.inf)
+        chosen[np.argmax(remainder)] += 1
+    rng = np.random.RandomState(0)
+    rows = [rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in zip(classes, chosen, strict=True)]
+    return np.sort(np.concatenate(rows))
 
 
 def limit_test(dataset: Dataset, limit: int | None) -> Dataset:
-    """The data set with at most ``limit`` test images, chosen at random but always the same ones."""
+    """The data set with a fixed random subset of at most ``limit`` test images."""
     test = dataset.test
     if limit is None or test is None or len(test) <= limit:
         return dataset
     rows = np.sort(np.random.RandomState(0).permutation(len(test))[:limit])
     files = None if test.files is None else tuple(test.files[row] for row in rows)
-    return replace(dataset, test=replace(test, images=test.images[rows], labels=test.labels[rows], files=files))
+    content = derived_content("subset", test.content, limit)
+    subset = replace(test, images=test.images[rows], labels=test.labels[rows], files=files, content=content)
+    return replace(dataset, test=subset)
+
+
+def derived_content(*parts: str | int | None) -> str | None:
+    """The content hash of a table that is computed from others: a hash of their hashes; None if one has none."""
+    return None if None in parts else hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def data_folder() -> Path | None:
-    """``$UNISSL_DATA``, where downloaded data sets are looked for."""
-    named = os.environ.get("UNISSL_DATA")
-    return Path(named) if named else None
+    """``$UNISSL_DATA``, the folder of downloaded data sets."""
+    path = os.environ.get("UNISSL_DATA")
+    return Path(path) if path else None
 
 
 def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -95,7 +119,7 @@ def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a class may be called so: text that can be written to a file."""
+    """Whether a text can be the name of a class: not empty, and printable."""
     return bool(text) and text.isprintable()
 
 
@@ -111,3 +135,15 @@ def require_two_classes(class_names: tuple[str, ...], where: str) -> None:
     if len(class_names) < 2:
         found = f"only {shortened(class_names[0])!r}" if class_names else "none"
         raise UserError(f"A classifier needs at least two classes, and {where} has {found}; add another class.")
+
+
+def require_distinct_names(class_names: tuple[str, ...], where: str) -> None:
+    """Refuse class names that differ only in case or spaces: they are one class, written in two ways."""
+    seen: dict[str, str] = {}
+    for name in class_names:
+        other = seen.setdefault("".join(unicodedata.normalize("NFC", name).casefold().split()), name)
+        if other != name:
+            raise UserError(
+                f"{where} has the classes {shortened(other)!r} and {shortened(name)!r}, which differ only in case or"
+                " spaces; write them alike, or rename one of them."
+            )

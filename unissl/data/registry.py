@@ -1,4 +1,4 @@
-"""The data sets by name: what they are, where they come from, how they are loaded."""
+"""Registry of data sets: their loaders and where to download them, by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from unissl.data.arrays import load_digits
 from unissl.data.dataset import DataConfig, Dataset, limit_test
+from unissl.data.folder.index import FolderIndex
 from unissl.data.folder.load import load_folder
 from unissl.data.sources.cifar import CIFAR10, CIFAR100, find_cifar, load_cifar
 from unissl.data.sources.fashion_mnist import WHERE as WHERE_FASHION_MNIST
@@ -27,7 +28,7 @@ from unissl.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class DatasetCard:
-    """A known data set in one line; ``present`` says whether it would load here and now."""
+    """A known data set in one line; ``present`` is whether its files were found."""
 
     name: str
     classes: int
@@ -39,7 +40,7 @@ class DatasetCard:
 
 @dataclass(frozen=True)
 class _Source:
-    """A loader and the settings that mean something to it; size does to all."""
+    """A loader and the settings that it uses beside image_size and test_limit."""
 
     load: Callable[[DataConfig], Dataset]
     uses: frozenset[str]
@@ -59,15 +60,17 @@ _SOURCES = {
 }
 
 
-def load(config: DataConfig) -> Dataset:
-    """The data that ``config`` describes, decoded once and memory-mapped afterwards."""
+def load(config: DataConfig, index: FolderIndex | None = None) -> Dataset:
+    """The data set of ``config``, decoded once and memory-mapped afterwards; ``index`` is an earlier scan of its
+    folder (:func:`unissl.data.scan_folder`)."""
     if config.name not in _SOURCES:
         raise UserError(f"Unknown data set {config.name!r}.{did_you_mean(config.name, list(_SOURCES))}")
     source = _SOURCES[config.name]
     for key in ("root", "labels", "test", "test_holdout", "class_map"):
         if getattr(config, key) is not None and key not in source.uses:
-            raise UserError(f"The setting data.{key} has no meaning for {config.name!r}; leave it out.")
-    return limit_test(source.load(config), config.test_limit)
+            raise UserError(f"data.{key} has no effect on {config.name!r}; leave it out.")
+    dataset = load_folder(config, index) if config.name == "folder" else source.load(config)
+    return limit_test(dataset, config.test_limit)
 
 
 def names() -> tuple[str, ...]:
@@ -76,7 +79,7 @@ def names() -> tuple[str, ...]:
 
 
 def known() -> list[DatasetCard]:
-    """One card per data set that has a name of its own; "folder" and "parquet" stand for the user's images."""
+    """One card per published data set, so without "folder" and "parquet"."""
     return [
         DatasetCard("digits", 10, 8, 1, "Comes with scikit-learn; nothing to download.", bool(find_spec("sklearn"))),
         DatasetCard("fashion-mnist", 10, 28, 1, WHERE_FASHION_MNIST, find_fashion_mnist(None) is not None),

@@ -26,7 +26,7 @@ from unissl.inference.model import save_model
 from unissl.inference.review import ReviewThresholds
 from unissl.nets.external import arch_config_of
 from unissl.nets.fine_tuning import starts_pretrained
-from unissl.plots.files import draw_files
+from unissl.plots.output import write_charts
 from unissl.run.config import config_hash, config_summary
 from unissl.run.inputs import RunInputs, build_backbone
 from unissl.run.predictions_io import write_pool_predictions, write_test_predictions
@@ -83,7 +83,7 @@ def write_results(folder: RunFolder, inputs: RunInputs, result: RunResult, *, is
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
     if not is_baseline:
         with explain_disk_errors(folder.plots):
-            draw_files(folder.plots, summary, folder.read_metrics())
+            write_charts(folder.plots, summary, folder.read_metrics())
     write_json(folder.summary, summary)
     return summary
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from unissl.errors import UserError, shortened
-from unissl.run_folder import write_text
 from unissl.types import Split
+from unissl.utils.atomic import write_text
 from unissl.utils.bounded_io import parse_json, read_text
 
 FORMAT = "unissl-split"

@@ -1,9 +1,8 @@
-"""The open-set setting: a pool, and a test set, in which some images are of none of the classes.
+"""The open-set setting: a pool and a test set that contain out-of-distribution (OOD) images.
 
-Such unknowns come from classes of the data set that are declared unknown, from a second data set, or both. Either way
-their rows carry the label ``OUTSIDE`` in the table, and everything after that is the same: the split puts them into the
-pool without a word, accuracy is that on the known classes, and the outlier score is judged by how well it tells the two
-kinds of test images apart.
+OOD images come from classes of the data set that are declared OOD, from a second data set, or both. Their rows have the
+label ``OOD`` in the table. The split puts them into the pool, accuracy is computed on the other test images, and the
+outlier score is evaluated by how well it separates the two kinds of test images.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data import DataConfig, Dataset, load
-from unissl.data.dataset import require_two_classes
+from unissl.data.dataset import derived_content, require_two_classes
+from unissl.data.folder.index import FolderIndex
 from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError, did_you_mean
 from unissl.splits import SplitConfig
 from unissl.types import OOD, ImageTable
 
 
-def load_data(data: DataConfig, split: SplitConfig) -> Dataset:
-    """The data set, with the unknowns that the split asks for."""
-    dataset = load(data)
+def load_data(data: DataConfig, split: SplitConfig, index: FolderIndex | None = None) -> Dataset:
+    """The data set with the OOD images of the split; ``index`` is an earlier scan of the image folder."""
+    dataset = load(data, index)
     if split.ood_classes:
         dataset = mark_ood_classes(dataset, split.ood_classes)
     if split.ood_data is not None:
@@ -33,14 +33,17 @@ def load_data(data: DataConfig, split: SplitConfig) -> Dataset:
     return dataset
 
 
-def mark_ood_classes(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
-    """Take the named classes out of the classes; their images stay as images of none."""
+def mark_ood_classes(dataset: Dataset, ood_classes: tuple[str, ...]) -> Dataset:
+    """Remove these classes from the classes; their images become OOD images."""
     names = dataset.train.class_names
-    for name in unknown:
+    for name in ood_classes:
         if name not in names:
-            raise UserError(f"{dataset.name} has no class {name!r} to be unknown.{did_you_mean(name, list(names))}")
-    known = tuple(name for name in names if name not in unknown)
-    require_two_classes(known, f"{dataset.name} without its unknown classes")
+            raise UserError(
+                f"split.ood_classes names {name!r}, which is no class of {dataset.name}."
+                f"{did_you_mean(name, list(names))}"
+            )
+    known = tuple(name for name in names if name not in ood_classes)
+    require_two_classes(known, f"{dataset.name} without its OOD classes")
     number = np.array([known.index(name) if name in known else OOD for name in names], dtype=np.int64)
 
     def relabelled(table: ImageTable) -> ImageTable:
@@ -52,36 +55,31 @@ def mark_ood_classes(dataset: Dataset, unknown: tuple[str, ...]) -> Dataset:
 
 
 def add_ood_images(dataset: Dataset, others: Dataset, classes: int | None = None) -> Dataset:
-    """Append the images of another data set, of all or of its first ``classes`` classes, as images of none of the
-    classes, in this one's size and channels."""
-    train = _appended(dataset.train, _of_first(others.train, classes))
+    """Append the images of another data set, all or those of its first ``classes`` classes, as OOD images, in the size
+    and channels of this one."""
+    train = _append(dataset.train, others.train, classes)
     test = dataset.test
     if test is not None and others.test is not None:
-        test = _appended(test, _of_first(others.test, classes))
+        test = _append(test, others.test, classes)
     return replace(dataset, train=train, test=test)
 
 
-def _of_first(table: ImageTable, classes: int | None) -> npt.NDArray[np.uint8]:
-    if classes is None:
-        return table.images
-    return table.images[(table.labels >= 0) & (table.labels < classes)]
-
-
-def _appended(table: ImageTable, images: npt.NDArray[np.uint8]) -> ImageTable:
+def _append(table: ImageTable, other: ImageTable, classes: int | None) -> ImageTable:
+    images = other.images if classes is None else other.images[(other.labels >= 0) & (other.labels < classes)]
     height, width, channels = table.images.shape[1:]
-    fitted = _with_channels(images, channels)
-    if fitted.shape[1:3] != (height, width):
+    images = _with_channels(images, channels)
+    if images.shape[1:3] != (height, width):
         if height != width:
             raise UserError(
-                f"Images of {height} x {width} pixels cannot take unknowns from a second data set; set data.image_size."
+                f"Images of {height} x {width} pixels cannot be combined with split.ood_data; set data.image_size."
             )
-        fitted = scale_arrays(fitted, height)
+        images = scale_arrays(images, height)
     return replace(
         table,
-        images=np.concatenate([table.images, fitted]),
-        labels=np.concatenate([table.labels, np.full(len(fitted), OOD)]),
-        files=None if table.files is None else (*table.files, *[""] * len(fitted)),
-        content=None,
+        images=np.concatenate([table.images, images]),
+        labels=np.concatenate([table.labels, np.full(len(images), OOD)]),
+        files=None if table.files is None else (*table.files, *[""] * len(images)),
+        content=derived_content("append", table.content, other.content, classes or 0, len(images)),
         originals=None,
     )
 

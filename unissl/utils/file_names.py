@@ -1,4 +1,4 @@
-"""File names as people have them: any length, any letters, and bytes that are none."""
+"""File names of any length, with any characters, and with bytes that are no characters."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def writable(name: str) -> str:
 
 
 def printable(name: str) -> str:
-    """A file name as it may stand in a sentence: on one line."""
+    """A file name for a message: on one line."""
     return name if name.isprintable() else repr(writable(name))
 
 
-def remarks_on_names(files: Iterable[str]) -> ImageIssues:
-    """``files`` as the system gives them; listed as they can be written down."""
-    found: dict[str, list[str]] = {NO_UTF8: [], UNPRINTABLE: [], LONG_NAMED: [], BEYOND_ASCII: []}
+def name_issues(files: Iterable[str]) -> ImageIssues:
+    """Issues of file names; ``files`` are as the system gives them, and are listed as they can be written."""
+    issues: dict[str, list[str]] = {NO_UTF8: [], UNPRINTABLE: [], LONG_NAMED: [], BEYOND_ASCII: []}
     for file in files:
         name, listed = os.path.basename(file), writable(file)
         if writable(name) != name:
-            found[NO_UTF8].append(listed)
+            issues[NO_UTF8].append(listed)
         elif not name.isprintable():
-            found[UNPRINTABLE].append(listed)
+            issues[UNPRINTABLE].append(listed)
         elif not name.isascii():
-            found[BEYOND_ASCII].append(listed)
+            issues[BEYOND_ASCII].append(listed)
         if len(name) > LONG_NAME:
-            found[LONG_NAMED].append(listed)
-    return {text: tuple(names) for text, names in found.items() if names}
+            issues[LONG_NAMED].append(listed)
+    return {text: tuple(names) for text, names in issues.items() if names}

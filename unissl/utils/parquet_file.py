@@ -26,7 +26,7 @@ def intact(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = shortened((str(error) or type(error).__name__).splitlines()[0].rstrip("."), 200)
-        raise UserError(f"{path} is not an intact parquet file ({reason}); get it anew.") from None
+        raise UserError(f"{path} is not an intact parquet file ({reason}); download it again.") from None
 
 
 def open_parquet(path: Path) -> Any:
@@ -46,7 +46,7 @@ def open_parquet(path: Path) -> Any:
     if len(set(names)) < len(names):
         raise UserError(f"{path} has two columns of one name; give each its own.")
     if min(rows) < 0 or sum(rows[1:]) != facts.num_rows or facts.num_rows > MAX_ROWS:
-        raise UserError(f"{path} has a damaged count of its rows, or more than {MAX_ROWS:,}; get it anew or divide it.")
+        raise UserError(f"{path} has a damaged count of its rows, or more than {MAX_ROWS:,}; download it again or split it.")
     if any(not 0 <= size <= MAX_GROUP_BYTES for size in sizes):
         raise UserError(
             f"{path} has row groups of more than {MAX_GROUP_BYTES >> 30} GB; write it again with smaller ones."
@@ -60,5 +60,5 @@ def read_columns(path: Path, file: Any, names: Sequence[str]) -> Any:
         table = file.read(columns=list(names), use_threads=False)
         table.validate(full=True)
     if table.num_rows != file.metadata.num_rows or table.column_names != list(names):
-        raise UserError(f"{path} does not hold the rows it announces; get it anew.")
+        raise UserError(f"{path} does not hold the rows it announces; download it again.")
     return table

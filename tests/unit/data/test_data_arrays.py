@@ -111,11 +111,11 @@ def test_unknown_name_suggests() -> None:
     ],
 )
 def test_settings_that_would_be_ignored_are_refused(config: DataConfig) -> None:
-    with pytest.raises(UserError, match="has no meaning for"):
+    with pytest.raises(UserError, match="has no effect on"):
         load(config)
 
 
-@pytest.mark.parametrize("tree", [{"size": 3}, {"size": 5000}, {"holdout": 0}, {"sizes": 8}])
+@pytest.mark.parametrize("tree", [{"image_size": 3}, {"image_size": 5000}, {"test_holdout": 0}, {"sizes": 8}])
 def test_settings_out_of_range(tree: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(tree))):
         check(DataConfig, tree, "data")

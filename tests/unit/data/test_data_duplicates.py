@@ -161,7 +161,7 @@ def test_of_very_many_images_a_part_of_the_pool_is_compared(monkeypatch: pytest.
     tested = [pixels(saved_again(originals[seed], 40)) for seed in (0, 7)]
     train, test = table([*learnt, learnt[13]], [0, *[-1] * 20]), table(tested, [0, 0])
     assert len(find_duplicates(train, test)) == 3
-    monkeypatch.setattr(duplicates, "MOST_COMPARED", 5)  # two test images, a labelled one, the ends of the pool
+    monkeypatch.setattr(duplicates, "MAX_COMPARED", 5)  # two test images, a labelled one, the ends of the pool
     assert [group.copies for group in find_duplicates(train, test)] == [
         (Copy("test", 0, 0), Copy("labelled", 0, 0)),
         (Copy("pool", 13, None), Copy("pool", 20, None)),

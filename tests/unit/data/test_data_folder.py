@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data import DataConfig, Dataset, list_images, load
+from unissl.data import DataConfig, Dataset, list_images, load, scan_folder
+from unissl.data.dataset import choose_holdout
+from unissl.data.folder.probe import probe_dataset
 from unissl.data.images.decode import decode
 from unissl.data.store import decode_to_cache as store
 from unissl.errors import UserError
+from unissl.splits import SplitConfig
+from unissl.splits.open_set import load_data
 
 
 def put(path: Path, value: int = 0, mode: str = "RGB") -> Path:
@@ -144,7 +148,7 @@ def test_csv_may_name_a_file_without_a_suffix(tmp_path: Path) -> None:
         ("file,label\n", "at least two classes"),
         ("a.png,cat,1\n", "needs a header line"),
         ("", "is empty"),
-        ("a.png,cat\n../outside.png,dog\n", "lies outside"),
+        ("a.png,cat\n../outside.png,dog\n", "is outside"),
     ],
 )
 def test_wrong_csv(tmp_path: Path, text: str, sentence: str) -> None:
@@ -164,7 +168,7 @@ def test_a_file_with_several_labels_is_in_the_pool_and_told_of(tmp_path: Path) -
     (tmp_path / "labels.csv").write_text("\n".join(lines))
     train = folder(tmp_path, labels="labels.csv").train
     assert train.files == ("a.png", "b.png", "c.png", "d.png") and train.labels.tolist() == [0, 1, -1, -1]
-    said = {text: files for text, files in train.remarks.items() if "labels" in text}
+    said = {text: files for text, files in train.issues.items() if "labels" in text}
     assert said == {"has several labels in the label file ('cat' and 'dog'); used without a label": ("c.png",)}
     assert [name for name, _ in train.skipped] == ["e.png"]
 
@@ -261,8 +265,8 @@ def test_wrong_test_folders(pets: Path) -> None:
     (other / "dog" / "bad.png").write_bytes(b"")
     with pytest.raises(UserError, match=r"dog/bad\.png cannot be read"):
         folder(pets, test=str(other))
-    with pytest.raises(UserError, match=r"leave data\.holdout out"):
-        folder(pets, test=str(other), holdout=1)
+    with pytest.raises(UserError, match=r"leave data\.test_holdout out"):
+        folder(pets, test=str(other), test_holdout=1)
 
 
 def test_holdout_takes_labelled_images_only(tmp_path: Path) -> None:
@@ -270,15 +274,32 @@ def test_holdout_takes_labelled_images_only(tmp_path: Path) -> None:
         put(tmp_path / "cat" / f"{i}.png")
         put(tmp_path / "dog" / f"{i}.png")
         put(tmp_path / "unlabelled" / f"{i}.png")
-    dataset = folder(tmp_path, holdout=4)
+    dataset = folder(tmp_path, test_holdout=4)
     assert dataset.test is not None and dataset.test.files is not None and dataset.train.files is not None
     assert len(dataset.test) == 4 and len(dataset.train) == 14
     assert not set(dataset.test.files) & set(dataset.train.files)
     assert (dataset.test.labels >= 0).all()
-    expected = np.sort(np.random.RandomState(0).permutation(12)[:4])
-    assert dataset.test.files == tuple(f"{'cat' if i < 6 else 'dog'}/{i % 6}.png" for i in expected)
-    with pytest.raises(UserError, match="leaves no labelled image of class"):
-        folder(tmp_path, holdout=11)
+    assert np.bincount(dataset.test.labels).tolist() == [2, 2]
+    with pytest.raises(UserError, match="of 12 labelled images 8 can be held out, since every class keeps two"):
+        folder(tmp_path, test_holdout=9)
+
+
+def test_holdout_is_stratified_by_the_largest_remainder() -> None:
+    labels = np.repeat([0, 1, 2, 3, -1], [50, 30, 17, 3, 40])
+    rows = choose_holdout(labels, 10)
+    assert np.bincount(labels[rows]).tolist() == [5, 3, 2]  # quotas 5, 3, 1.7 and 0.3
+    assert np.array_equal(rows, np.sort(rows)) and np.array_equal(rows, choose_holdout(labels, 10))
+    assert set(rows.tolist()) != set(range(5)) | {50, 51, 52, 80, 81}  # drawn at random within a class
+
+
+def test_holdout_leaves_two_labels_of_every_class_or_the_only_one() -> None:
+    labels = np.repeat([0, 1, 2, 3], [1, 2, 3, 20])
+    rows = choose_holdout(labels, 19)
+    assert np.bincount(labels[rows], minlength=4).tolist() == [0, 0, 1, 18]
+    with pytest.raises(
+        UserError, match=r"data\.test_holdout = 20 is too large.* 19 can be held out.*label more images"
+    ):
+        choose_holdout(labels, 20)
 
 
 @pytest.mark.parametrize("holdout", [None, 1])
@@ -286,9 +307,10 @@ def test_originals_are_the_files_of_the_rows(holdout: int | None, pets: Path) ->
     """Under whatever name, without what cannot be read or is held out."""
     (pets / "unlabeled" / "broken.png").write_bytes(b"no image")
     put(pets / "dog" / "another.png", 35)
+    put(pets / "dog" / "third.png", 36)
     put(pets / "unlabeled" / os.fsdecode(b"caf\xe9.png"), 60)
-    train = folder(pets, holdout=holdout, size=16).train
-    assert train.originals is not None and len(train) == 7 - (holdout or 0)
+    train = folder(pets, test_holdout=holdout, image_size=16).train
+    assert train.originals is not None and len(train) == 8 - (holdout or 0)
     for _ in range(2):
         again = np.stack([decode(original, 16, 3) for original in train.originals()])
         assert np.array_equal(again, train.images)
@@ -321,3 +343,78 @@ def test_a_folder_cut_into_parts_is_not_taken_for_classes(tmp_path: Path) -> Non
 
 def test_list_images_is_sorted_and_relative(pets: Path) -> None:
     assert list_images(pets / "cat") == ["b.png", "deep/er/a.png"]
+
+
+def test_one_scan_serves_probe_and_load(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a second walk, nor a second stat of a file, nor a second parse of the label file."""
+    put(pets / "test" / "dog" / "t.png", 70)
+    (pets / "labels.csv").write_text("cat/b.png,cat\ndog/c.bmp,dog\n")
+    config = DataConfig(name="folder", root=str(pets), labels="labels.csv", test=str(pets / "test"))
+    expected, probe = load(config), probe_dataset(config)
+    index = scan_folder(config)
+    assert index is not None and index.test is not None and index.test.files == ("dog/t.png",)
+    assert index.stats[0] == (os.stat(pets / "cat" / "b.png").st_size, os.stat(pets / "cat" / "b.png").st_mtime_ns)
+    for name in ("os.walk", "unissl.data.folder.index.read_label_file", "unissl.utils.cache.size_and_time"):
+        monkeypatch.setattr(name, None)
+    assert probe_dataset(config, index) == probe
+    dataset = load_data(config, SplitConfig(kind="given"), index)
+    assert dataset.train.files == expected.train.files and dataset.train.content == expected.train.content
+    assert dataset.test is not None and dataset.test.labels.tolist() == [1]
+    with pytest.raises(ValueError, match="another folder"):
+        load(config.model_copy(update={"root": str(pets / "cat")}), index)
+
+
+def test_data_that_are_no_folder_have_no_index() -> None:
+    assert scan_folder(DataConfig(name="digits")) is None
+
+
+def test_every_folder_table_has_a_content_hash_of_its_own(tmp_path: Path) -> None:
+    for number in range(6):
+        put(tmp_path / "cat" / f"{number}.png", number)
+        put(tmp_path / "dog" / f"{number}.png", 100 + number)
+    whole, limited = folder(tmp_path, test_holdout=4), folder(tmp_path, test_holdout=4, test_limit=2)
+    mixed = load_data(
+        DataConfig(name="folder", root=str(tmp_path)), SplitConfig(ood_data="folder", ood_root=str(tmp_path))
+    )
+    tables = (whole.train, whole.test, limited.test, mixed.train, folder(tmp_path).train)
+    hashes = {table.content for table in tables if table is not None}
+    assert None not in hashes and len(hashes) == 5
+
+
+@pytest.mark.parametrize(("one", "other"), [("Hat", "hat"), ("top hat", "top  hat"), ("top hat", "Tophat")])
+def test_classes_that_differ_only_in_case_or_spaces_are_refused(tmp_path: Path, one: str, other: str) -> None:
+    """In class folders and in label files alike; and a test folder must have the class as it is."""
+    first, second = sorted((one, other))
+    sentence = f"has the classes {first!r} and {second!r}, which differ only in case or spaces; write them alike"
+    for number, name in enumerate((one, other, "shoe")):
+        put(tmp_path / "photos" / name / f"{number}.png")
+    with pytest.raises(UserError, match=sentence):
+        folder(tmp_path / "photos")
+    (tmp_path / "labels.csv").write_text(f"{one}/0.png,{one}\n{other}/1.png,{other}\n")
+    with pytest.raises(UserError, match=sentence):
+        folder(tmp_path / "photos", labels=str(tmp_path / "labels.csv"))
+    put(tmp_path / "test" / other / "a.png")
+    (tmp_path / "labels.csv").write_text(f"{one}/0.png,{one}\n{other}/1.png,shoe\n")
+    with pytest.raises(UserError, match=rf"has a class {other!r} .*Did you mean {one!r}"):
+        folder(tmp_path / "photos", labels=str(tmp_path / "labels.csv"), test=str(tmp_path / "test"))
+
+
+@pytest.mark.parametrize("name", ["photos.zip", "photos.tar.gz", "photos.TAR"])
+def test_an_archive_in_place_of_a_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"packed")
+    with pytest.raises(UserError, match=rf"{name} is an archive; unpack it and give the folder instead"):
+        folder(tmp_path / name)
+
+
+def test_an_image_in_place_of_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a\.png is a file; give the folder that holds the images instead"):
+        folder(put(tmp_path / "a.png"))
+
+
+@pytest.mark.parametrize("name", ["a.png", "unlabelled/a.png", "Unlabeled/a.png"])
+def test_images_without_class_folders_and_label_file(tmp_path: Path, name: str) -> None:
+    put(tmp_path / name)
+    with pytest.raises(
+        UserError, match=r"has no class folders; put .*subfolder per class, or give --labels labels\.csv"
+    ):
+        folder(tmp_path)

@@ -136,7 +136,7 @@ def test_group_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x00")
     with pytest.raises(UserError, match="is no UTF-8 text"):
         load(config(root, str(tmp_path / "binary")))
-    with pytest.raises(UserError, match=r"data\.class_map has no meaning for 'svhn'"):
+    with pytest.raises(UserError, match=r"data\.class_map has no effect on 'svhn'"):
         load(DataConfig(name="svhn", class_map="x"))
 
 

@@ -69,7 +69,7 @@ class Counter:
 def assert_same(one: ImageTable, other: ImageTable) -> None:
     assert np.array_equal(one.images, other.images) and one.images.shape == other.images.shape
     assert (one.files, one.skipped, one.content) == (other.files, other.skipped, other.content)
-    assert one.remarks == other.remarks
+    assert one.issues == other.issues
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_rows_that_are_safe_are_not_decoded_again(
     assert not list(cache_folder().glob("*/.*"))
 
 
-@pytest.mark.parametrize("stage", ["_compact", "_moments", "save_array"])
+@pytest.mark.parametrize("stage", ["_compact", "_mean_std", "save_array"])
 def test_cut_off_after_the_last_image(
     photos: Path, calm: ImageTable, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -160,11 +160,11 @@ def test_a_draft_that_cannot_be_is_not_trusted(
 
 
 def test_a_full_disk_is_freed_and_drafts_of_others_are_kept(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: decoded.DecodedRows, row: int, picture: Any) -> None:
+    def full(self: decoded.ResumableRows, row: int, image: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(decoded.DecodedRows, "write", full)
+        patch.setattr(decoded.ResumableRows, "write", full)
         with pytest.raises(UserError, match=r"disk is full .*UNISSL_CACHE"):
             load_photos(photos)
     assert not list(cache_folder().glob("*.tmp"))
@@ -193,7 +193,8 @@ def test_a_read_only_cache_serves_what_it_has(photos: Path, monkeypatch: pytest.
 
 BUILD = """
     import sys, time
-    from unissl.data import DataConfig, decoded, load, store
+    from unissl.data import DataConfig, load
+    from unissl.data.store import decode_to_cache as store, resumable_rows as decoded
     decoded.FLUSH_BYTES = 1
     really = store.decode_stream
 
@@ -203,7 +204,7 @@ BUILD = """
             yield from really([item], *how)
 
     store.decode_stream = slow
-    load(DataConfig(name="folder", root=sys.argv[1], size=8))
+    load(DataConfig(name="folder", root=sys.argv[1], image_size=8))
 """
 
 

@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 def read(root: Path, text: str | bytes, name: str = "labels.csv") -> dict[str, str | None]:
     path = root / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_label_file(path, root, sorted(FILES)).named
+    return read_label_file(path, root, sorted(FILES)).labels
 
 
 def refused(root: Path, text: str | bytes) -> str:
@@ -70,7 +70,7 @@ def test_an_id_is_the_file_only_where_there_is_no_better_column(root: Path) -> N
 def test_all_of_these_mean_the_same(root: Path, text: str) -> None:
     (root.parent / "beside.csv").write_bytes(text.encode())
     found = read_label_file(root.parent / "beside.csv", root, sorted(FILES))
-    assert found.named == EXPECTED and not found.contradicted and not found.remarks()
+    assert found.labels == EXPECTED and not found.conflicts and not found.issues()
 
 
 def test_absolute_paths_also_through_a_link(root: Path) -> None:
@@ -78,7 +78,7 @@ def test_absolute_paths_also_through_a_link(root: Path) -> None:
     link.symlink_to(root)
     text = f"{root}/a.png,cat\n{link}/sub/b,dog\n"
     assert read(root, text) == EXPECTED
-    assert read_label_file(root / "labels.csv", link, sorted(FILES)).named == EXPECTED
+    assert read_label_file(root / "labels.csv", link, sorted(FILES)).labels == EXPECTED
 
 
 def test_a_class_that_is_called_like_a_column(root: Path) -> None:
@@ -110,7 +110,7 @@ def test_empty_label_is_unlabelled(root: Path) -> None:
 def test_where_the_file_system_takes_two_spellings_for_one_file_the_listing_decides(root: Path) -> None:
     os.link(root / "a.png", root / "A.PNG")  # what a disk that ignores capitals would answer
     (root / "labels.csv").write_text("A.PNG,cat\n")
-    assert read_label_file(root / "labels.csv", root, ["a.png"]).named == {"a.png": "cat"}
+    assert read_label_file(root / "labels.csv", root, ["a.png"]).labels == {"a.png": "cat"}
 
 
 @pytest.mark.parametrize("other", ["a.png", "./a.png", "A", "sub/../a.png"])
@@ -118,8 +118,8 @@ def test_a_file_with_several_labels_is_used_without_any(root: Path, other: str) 
     text = f"a.png,cat\nd.png,cat\nd.jpg,dog\n{other},dog\nsub/b.JPG,dog\nsub/b.JPG,\né.png,dog\né.png,cat\n"
     (root / "labels.csv").write_text(text, encoding="utf-8")
     found = read_label_file(root / "labels.csv", root, sorted(FILES))
-    assert found.named == {"a.png": None, "d.png": "cat", "d.jpg": "dog", "sub/b.JPG": None, "é.png": None}
-    assert found.remarks() == {
+    assert found.labels == {"a.png": None, "d.png": "cat", "d.jpg": "dog", "sub/b.JPG": None, "é.png": None}
+    assert found.issues() == {
         "has several labels in the label file ('cat' and 'dog'); used without a label": ("a.png", "é.png"),
         "has several labels in the label file ('dog' and none); used without a label": ("sub/b.JPG",),
     }
@@ -139,16 +139,19 @@ def test_several_labels_are_refused_where_a_class_would_lose_its_last(root: Path
     [
         (
             "d,cat\n",
-            "Line 1 of {path} names 'd', which may be 'd.jpg' or 'd.png'; write the one that is meant in full.",
+            "Line 1 of {path} names 'd', which may be 'd.jpg' or 'd.png'; write the path in full.",
         ),
         ("a.png,cat\nnone.png,dog\n", "Line 2 of {path} names 'none.png', and there is no such file in {root}"),
         ("a.png,cat\n" + "x" * 5000 + ".png,dog\n", "no such file"),
-        ("a.png,cat\n../outside.png,dog\n", "names '../outside.png', which lies outside {root}; move it there"),
+        ("a.png,cat\n../outside.png,dog\n", "names '../outside.png', which is outside {root}; move it there"),
         ("a.png,cat\nsub,dog\n", "Line 2 of {path} names 'sub', and there is no such file"),
         ("a.png,cat\nsub/b.JPG\n", "Line 2 of {path} has too few columns"),
         ("a.png cat\nsub/b.JPG dog\n", "needs a header line with the columns file and label, separated by , ; or tab"),
         ("a.png,cat,1\n", "needs a header line"),
         ("when,who,what\n1,a.png,cat\n", "(found: when, who, what)"),
+        ("file,label,label\na.png,cat,dog\n", "has 2 columns named 'label'; rename or remove all but one of them."),
+        ("File Name,file-name,label\na.png,a.png,dog\n", "has 2 columns named 'file_name'"),
+        ("label,label\ncat,a.png\n", "has 2 columns named 'label'"),
         ('"a.png,cat\nsub/b.JPG,dog\n', "is not a table of cells"),
         ("\n\r\n , \n", "is empty"),
         ("é.png,cat\n".encode("latin-1"), "is not UTF-8 text; save it as CSV with UTF-8 encoding"),
@@ -157,3 +160,20 @@ def test_several_labels_are_refused_where_a_class_would_lose_its_last(root: Path
 )
 def test_refusals(root: Path, text: str | bytes, sentence: str) -> None:
     assert sentence.format(path=root / "labels.csv", root=root) in refused(root, text)
+
+
+def test_most_lines_are_matched_without_a_look_at_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million lines take seconds: relative to the folder or to the file, absolute, with backslashes."""
+    images = [f"{folder}/{number}.png" for folder in "ab" for number in range(50)]
+    forms = ("{}", "photos/{}", f"{root}/{{}}", "./{}")
+    lines = [f"{forms[row % 4].format(image)},{row % 3}" for row, image in enumerate(images)]
+    lines += [image.replace("/", "\\") + ",0" for image in images[::3]]
+    path = root.parent / "labels.csv"
+    path.write_text("\n".join(lines))
+    calls = []
+    isfile, listdir = os.path.isfile, os.listdir
+    monkeypatch.setattr(os.path, "isfile", lambda path: calls.append(path) or isfile(path))
+    monkeypatch.setattr(os, "listdir", lambda path: calls.append(path) or listdir(path))
+    expected = {image: str(row % 3) for row, image in enumerate(images)}
+    assert read_label_file(path, root, images).labels == expected
+    assert len(calls) <= 10  # once per folder, not per line

@@ -16,7 +16,7 @@ from PIL import Image
 from unissl.data import DataConfig, load
 from unissl.data.images import decode
 from unissl.data.images.issues import MESSAGES, NONE, ImageIssue, describe_issues, merge_issues
-from unissl.utils.file_names import BEYOND_ASCII, LONG_NAMED, NO_UTF8, UNPRINTABLE, remarks_on_names
+from unissl.utils.file_names import BEYOND_ASCII, LONG_NAMED, NO_UTF8, UNPRINTABLE, name_issues
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (40, 50, 3), dtype=np.uint8)
 PHOTO = Image.fromarray(PIXELS)
@@ -122,9 +122,9 @@ ODD = {
 def oddities(path: Path, content: bytes, size: int = 32) -> ImageIssue:
     path.write_bytes(content)
     by_path, by_content = (decode.read_image(source, size, 3) for source in (str(path), content))
-    assert by_content.oddities == by_path.oddities & ~ImageIssue.MISNAMED  # which has no name
+    assert by_content.issues == by_path.issues & ~ImageIssue.MISNAMED  # which has no name
     assert np.array_equal(by_path.pixels, by_content.pixels)
-    return by_path.oddities
+    return by_path.issues
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -156,7 +156,7 @@ def test_a_broken_second_frame_costs_nothing_but_a_remark(tmp_path: Path) -> Non
     cut = content[: content.rindex(b"\x2c") + 4]  # within the head of the second frame
     whole = decode.read_image(encoded(PHOTO, "GIF"), 32, 3).pixels
     found = decode.read_image(cut, 32, 3)
-    assert np.array_equal(found.pixels, whole) and found.oddities == ImageIssue.FRAMES
+    assert np.array_equal(found.pixels, whole) and found.issues == ImageIssue.FRAMES
 
 
 def test_images_are_told_of_by_kind() -> None:
@@ -169,7 +169,7 @@ def test_images_are_told_of_by_kind() -> None:
 def test_names_are_told_of_by_kind() -> None:
     long = "l" * 101 + ".png"
     names = ["plain name.png", "è/plain.png", "a/é.png", long, "two\nlines.png", os.fsdecode(b"caf\xe9.png")]
-    assert remarks_on_names(names) == {
+    assert name_issues(names) == {
         NO_UTF8: ("caf\\xe9.png",),
         UNPRINTABLE: ("two\nlines.png",),
         LONG_NAMED: (long,),
@@ -201,9 +201,9 @@ def test_a_folder_tells_of_its_images_also_from_the_cache(photos: Path, monkeypa
         BEYOND_ASCII: ("unlabeled/b é.jpg",),
     }
     config = DataConfig(name="folder", root=str(photos), image_size=16)
-    assert load(config).train.remarks == expected
+    assert load(config).train.issues == expected
     monkeypatch.delattr("unissl.data.store.decode_to_cache.decode_stream")
-    assert load(config).train.remarks == expected
+    assert load(config).train.issues == expected
 
 
 def test_held_out_images_are_told_of_once(photos: Path) -> None:
@@ -211,5 +211,5 @@ def test_held_out_images_are_told_of_once(photos: Path) -> None:
         (photos / "cat" / f"{number}.jpg").write_bytes(turned(6))
     data = load(DataConfig(name="folder", root=str(photos), image_size=16, test_holdout=4))
     assert data.test is not None
-    told = merge_issues([data.train.remarks, data.test.remarks])
+    told = merge_issues([data.train.issues, data.test.issues])
     assert sorted(told[MESSAGES[ImageIssue.TURNED]]) == [f"cat/{number}.jpg" for number in range(3)]

@@ -110,7 +110,7 @@ def test_size_left_out(tmp_path: Path, sizes: list[tuple[int, int]], side: int) 
 
 def test_size_given(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [png(1, (6, 8)), png(2)], [0, 1])
-    assert parquet(path, size=5).train.images.shape == (2, 5, 5, 3)
+    assert parquet(path, image_size=5).train.images.shape == (2, 5, 5, 3)
 
 
 def test_names_default_to_numbers_and_null_is_unlabelled(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_originals_are_the_files_of_the_rows(holdout: int | None, tmp_path: Path
     for number in (0, 1):
         images = [png(60 * number + 5 * row, (6, 4)) for row in range(8)]
         write(tmp_path / f"train-{number}.parquet", [*images[:6], b"no image", images[7]], [0, 1, 2, 0, 1, 2, None, 1])
-    train = parquet(tmp_path, size=4, holdout=holdout).train
+    train = parquet(tmp_path, image_size=4, test_holdout=holdout).train
     assert train.originals is not None and len(train) == 14 - (holdout or 0)
     again = [decode(original, 4, 3) for original in train.originals()]
     assert np.array_equal(np.stack(again), train.images)
@@ -155,8 +155,8 @@ def test_odd_images_are_told_of_by_their_row(holdout: int | None, tmp_path: Path
     images = [encoded(image) for image in noise]
     images[0], images[4], images[7] = b"no image", encoded(noise[4, :3, :3]), encoded(noise[7, :3, :3])
     path = write(tmp_path / "a.parquet", images, [None, 0, 1, 0, 1, 0, 1, None, 0])
-    dataset = parquet(path, size=16, holdout=holdout)
-    told = merge_issues([table.remarks for table in (dataset.train, dataset.test) if table is not None])
+    dataset = parquet(path, image_size=16, test_holdout=holdout)
+    told = merge_issues([table.issues for table in (dataset.train, dataset.test) if table is not None])
     assert {text: sorted(rows) for text, rows in told.items()} == {
         MESSAGES[ImageIssue.TINY]: [f"{path} row 4", f"{path} row 7"]
     }
@@ -165,16 +165,17 @@ def test_odd_images_are_told_of_by_their_row(holdout: int | None, tmp_path: Path
 def test_holdout_is_disjoint_fixed_and_labelled(tmp_path: Path) -> None:
     labels = [0, 1, 2, -1] * 5
     path = write(tmp_path / "a.parquet", [png(v) for v in range(20)], labels)
-    dataset = parquet(path, holdout=6)
+    dataset = parquet(path, test_holdout=6)
     assert dataset.test is not None
     train, test = dataset.train.images[:, 0, 0, 0].tolist(), dataset.test.images[:, 0, 0, 0].tolist()
-    labelled = np.flatnonzero(np.array(labels) >= 0)
-    assert test == sorted(np.random.RandomState(0).permutation(labelled)[:6].tolist())
+    assert sorted(labels[v] for v in test) == [0, 0, 1, 1, 2, 2]
+    again = parquet(path, test_holdout=6).test
+    assert again is not None and again.images[:, 0, 0, 0].tolist() == test
     assert train == sorted(set(range(20)) - set(test))
     assert dataset.train.labels.tolist() == [labels[v] for v in train]
     assert dataset.test.labels.tolist() == [labels[v] for v in test]
-    with pytest.raises(UserError, match=r"leaves nothing to learn from: there are 15"):
-        parquet(path, holdout=15)
+    with pytest.raises(UserError, match=r"of 15 labelled images 9 can be held out"):
+        parquet(path, test_holdout=15)
 
 
 def test_warm_load_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +274,8 @@ def test_test_file_that_does_not_fit(tmp_path: Path) -> None:
     hidden = write(tmp_path / "c.parquet", [png(1)], [-1])
     with pytest.raises(UserError, match="rows without a label"):
         parquet(train, test=str(hidden))
-    with pytest.raises(UserError, match=r"leave data\.holdout out"):
-        parquet(train, test=str(other), holdout=1)
+    with pytest.raises(UserError, match=r"leave data\.test_holdout out"):
+        parquet(train, test=str(other), test_holdout=1)
 
 
 def test_empty_file(tmp_path: Path) -> None:

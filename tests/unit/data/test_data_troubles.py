@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from unissl.data import DataConfig, list_images, load
-from unissl.data.folder.index import IMAGE_SUFFIXES, find_images
+from unissl.data.folder.index import IMAGE_SUFFIXES, list_images
 from unissl.data.images import decode
 from unissl.errors import UserError
 from unissl.types import ImageTable
@@ -299,7 +299,7 @@ def test_loose_test_images_are_listed(photos: Path) -> None:
     plain().save(test / "b.png")
     found = load(DataConfig(name="folder", root=str(photos), image_size=8, test=str(test))).test
     assert found is not None and found.files == ("cat/a.png",)
-    assert found.skipped == (("b.png", "lies in no class folder, so its class is unknown"),)
+    assert found.skipped == (("b.png", "in no class folder, so its class is unknown"),)
 
 
 def test_labels_of_test_images_are_not_learnt_from(photos: Path) -> None:
@@ -336,7 +336,7 @@ def test_test_folder_reached_by_a_link_stays_out(photos: Path) -> None:
     (photos.parent / "test" / "cat").mkdir(parents=True)
     plain().save(photos.parent / "test" / "cat" / "t.png")
     (photos / "unlabeled" / "more").symlink_to(photos.parent / "test" / "cat")
-    assert find_images(photos, photos.parent / "test").files == ["cat/a.png", "dog/a.png"]
+    assert list_images(photos, photos.parent / "test") == ["cat/a.png", "dog/a.png"]
 
 
 def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(decode, "_flatten", flatten)
     monkeypatch.setattr(decode, "LARGE_PIXELS", 100)
     monkeypatch.setattr(decode, "PER_TASK", 1)
-    monkeypatch.setattr("unissl.data.images.decode.cores", lambda: 4)
+    monkeypatch.setattr("unissl.data.images.decode.cpu_count", lambda: 4)
     source = encoded(plain(), "PNG")
     assert len(list(decode.decode_stream([(row, source) for row in range(8)], 4, 3))) == 8
     assert most == 1

@@ -1,18 +1,19 @@
-"""Which images in a folder have which label: found from folder names or a CSV file, without decoding any image.
+"""The index of a folder of images: files and their labels, by folder names or a label file. Decodes no image.
 
-Three layouts are understood (unlabeled and labeled may be spelt with one l or two, in any case):
+Three layouts are supported (unlabeled and labeled may be spelt with one l or two, in any case):
 
     root/<class>/**             and optionally  root/unlabelled/**
     root/labelled/<class>/**    and optionally  root/unlabelled/**
     root/**                     with a CSV file that names some of the images and their labels
 
-Images that lie directly in the root are unlabelled, and so are those with an empty label or -1 in the CSV. The order is
-that of the sorted relative paths. What looks like an image and is not used is listed with the reason.
+Images directly in the root are unlabelled, and so are those with an empty label or -1 in the CSV. The order is that of
+the sorted relative paths. Files that look like an image and are not used are listed with the reason.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import require_two_classes, sort_class_names
+from unissl.data.dataset import DataConfig, require_distinct_names, require_two_classes, sort_class_names
 from unissl.data.folder.labels import FileLabels, read_label_file
 from unissl.data.images.decode import RAW_SUFFIXES, looks_like_image
 from unissl.errors import UserError, did_you_mean
 from unissl.types import UNLABELLED
+from unissl.utils.cache import size_and_time
 
 IMAGE_SUFFIXES = RAW_SUFFIXES | {
     ".apng", ".avif", ".avifs", ".blp", ".bmp", ".bw", ".cur", ".dcx", ".dds", ".dib", ".gif", ".heic", ".heif", ".hif",
@@ -36,203 +38,274 @@ IMAGE_SUFFIXES = RAW_SUFFIXES | {
 LABELLED_FOLDERS = {"labeled", "labelled"}
 UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
 OTHER_PARTS = {"test", "val", "valid", "validation"}
-NOBODYS_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information"}
-"""Made by operating systems and network drives; the small images in them are not the user's."""
+SYSTEM_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information"}
+"""Written by operating systems and network drives; the small images in them are not the user's."""
+ARCHIVE_SUFFIXES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zip"}
 
 Skipped = tuple[tuple[str, str], ...]
+FileStat = tuple[int, int]
+"""Size in bytes and modification time in ns; -1, -1 for a file that cannot be opened."""
 
 
 @dataclass(frozen=True)
 class FolderIndex:
-    """Paths relative to the root, sorted, with a label each; ``skipped`` has path and reason of what is not used,
-    ``remarks`` what there is to say about some that are."""
+    """The one result of walking a folder and parsing its label file; nothing after it needs to do either again.
 
+    ``files`` are paths relative to ``root``, sorted, with a label and a ``stats`` entry each. ``skipped`` has path and
+    reason of files that are not used, ``issues`` maps a message to used files. ``test`` is the index of the test
+    folder, if there is one.
+    """
+
+    root: Path
     files: tuple[str, ...]
+    stats: tuple[FileStat, ...]
     labels: npt.NDArray[np.int64]
     class_names: tuple[str, ...]
     skipped: Skipped = ()
-    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    test: FolderIndex | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        return [os.path.join(self.root, file) for file in self.files]
 
     def subset(self, rows: npt.NDArray[np.int64]) -> FolderIndex:
-        """These rows only. What was skipped or remarked stays with the whole."""
-        return FolderIndex(tuple(self.files[row] for row in rows), self.labels[rows], self.class_names)
+        """These rows only, without ``skipped`` and ``issues``, which belong to the whole folder."""
+        files, stats = (tuple(values[row] for row in rows) for values in (self.files, self.stats))
+        return FolderIndex(self.root, files, stats, self.labels[rows], self.class_names)
 
 
 @dataclass(frozen=True)
 class FolderScan:
-    """The images below a folder, what looks like one and cannot be, and the folders that may not be opened."""
+    """One walk through a folder: image files, all subfolders, entries that look like an image and are none, and
+    folders without read permission. Paths are relative."""
 
-    files: list[str]
-    skipped: dict[str, str]
-    closed: dict[str, str]
+    files: dict[str, FileStat] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
 
-    def left_out(self) -> Skipped:
-        return tuple(sorted({**self.skipped, **self.closed}.items()))
+    def all_skipped(self) -> Skipped:
+        return tuple(sorted({**self.skipped, **self.unreadable}.items()))
+
+    def subfolders(self, parent: str = "") -> list[str]:
+        """Names of the folders directly below ``parent``, sorted."""
+        return sorted(name for top, _, name in (path.rpartition("/") for path in self.folders) if top == parent)
 
 
-def index_folder(root: Path, labels: str | None, without: Path | None) -> FolderIndex:
-    """Everything to learn from under ``root``; ``without`` is a test folder that may lie inside it."""
-    tops = _subfolders(root)
-    found = find_images(root, without)
-    skipped = found.left_out()
-    remarks: Mapping[str, tuple[str, ...]] = {}
+def scan_folder(config: DataConfig) -> FolderIndex | None:
+    """The index of the image folder of ``config``, and of its test folder; None for data that are no folder."""
+    if config.name != "folder":
+        return None
+    if config.root is None:
+        raise UserError("Give the folder that holds the images with --images or --root.")
+    test_root = Path(config.test) if config.test is not None else None
+    index = index_folder(Path(config.root), config.labels, test_root)
+    if test_root is None:
+        return index
+    return replace(index, test=index_test_folder(test_root, index.class_names))
+
+
+def index_folder(root: Path, labels: str | None, test_root: Path | None) -> FolderIndex:
+    """All training images below ``root``; ``test_root`` is a test folder that may be inside it."""
+    scan = find_images(root, test_root)
+    skipped = scan.all_skipped()
+    issues: Mapping[str, tuple[str, ...]] = {}
     if labels is not None:
-        given = _labels_from_csv(root, labels, found, without)
-        named, remarks = given.named, given.remarks()
+        file_labels = _labels_from_csv(root, labels, scan, test_root)
+        label_names, issues = file_labels.labels, file_labels.issues()
     else:
-        _refuse_parts(root, tops)
-        tops = [name for name in tops if without is None or not _same(root / name, without)]
-        named, unused = _labels_from_folders(root, tops, found)
+        folders = scan.subfolders()
+        _check_no_parts(root, folders)
+        folders = [name for name in folders if test_root is None or not _same(root / name, test_root)]
+        label_names, unused = _labels_from_folders(root, folders, scan)
         skipped += unused
-        if not named:
+        if not label_names:
             raise UserError(f"The folder {root} holds no images; put them into one subfolder per class.")
-    class_names = sort_class_names(name for name in named.values() if name is not None)
+        if not any(label_names.values()):
+            raise UserError(
+                f"{root} has no class folders; put the images into one subfolder per class, or give --labels labels.csv"
+                " with the columns file,label."
+            )
+    class_names = sort_class_names(name for name in label_names.values() if name is not None)
+    require_distinct_names(class_names, labels or str(root))
     require_two_classes(class_names, labels or str(root))
-    return replace(_layout(named, class_names, skipped), remarks=remarks)
+    return replace(_make_index(root, label_names, class_names, scan), skipped=skipped, issues=issues)
 
 
 def index_test_folder(root: Path, class_names: tuple[str, ...]) -> FolderIndex:
-    """A folder with one subfolder per class, whose names must be among the classes that are learnt."""
-    tops = _subfolders(root)
-    found = find_images(root)
-    for name in tops:
-        if name not in class_names and name not in found.skipped:
+    """A folder with one subfolder per class, whose names must be among ``class_names``."""
+    scan = find_images(root)
+    for name in scan.subfolders():
+        if name not in class_names and name not in scan.skipped:
             known = did_you_mean(name, list(class_names))
             raise UserError(f"The test folder {root} has a class {name!r} that the training images have not.{known}")
-    _refuse_closed(root, found)
-    named: dict[str, str | None] = {file: _top(file) for file in found.files if _top(file) is not None}
-    loose = tuple((file, "lies in no class folder, so its class is unknown") for file in found.files if not _top(file))
-    if not named:
+    _check_readable(root, scan)
+    label_names = {file: top for file in scan.files if (top := _top_folder(file)) is not None}
+    loose = tuple((file, "in no class folder, so its class is unknown") for file in scan.files if not _top_folder(file))
+    if not label_names:
         raise UserError(f"The test folder {root} holds no images; put them into one subfolder per class.")
-    return _layout(named, class_names, found.left_out() + loose)
+    return replace(_make_index(root, label_names, class_names, scan), skipped=scan.all_skipped() + loose)
 
 
-def list_images(folder: Path, without: Path | None = None) -> list[str]:
+def list_images(folder: Path, excluded: Path | None = None) -> list[str]:
     """Relative paths of all image files below ``folder``, sorted."""
-    return find_images(folder, without).files
+    return list(find_images(folder, excluded).files)
 
 
-def find_images(folder: Path, without: Path | None = None) -> FolderScan:
-    """Walk through ``folder`` and the folders that links in it lead to, each once, except for ``without``.
+def find_images(folder: Path, excluded: Path | None = None) -> FolderScan:
+    """Walk through ``folder`` and the folders that its links lead to, each once, except for ``excluded``.
 
-    A link to a place inside or around ``folder`` is not followed: it would show images twice, or lead in circles.
+    A link to a folder inside or around ``folder`` is not followed: it would list images twice, or lead in circles.
     """
+    _require_folder(folder)
     home = os.path.realpath(folder)
-    excluded = os.path.realpath(without) if without is not None else None
+    real_excluded = os.path.realpath(excluded) if excluded is not None else None
     entered = {home}
-    found = FolderScan([], {}, {})
+    scan = FolderScan()
 
     def relative(path: str) -> str:
         return Path(os.path.relpath(path, folder)).as_posix()
 
-    def note_closed(error: OSError) -> None:
-        found.closed[relative(str(error.filename))] = f"folder that may not be read: {error.strerror}"
+    def note_unreadable(error: OSError) -> None:
+        scan.unreadable[relative(str(error.filename))] = f"folder that may not be read: {error.strerror}"
 
-    for place, folders, files in os.walk(folder, onerror=note_closed, followlinks=True):
-        if not folders and not files and os.path.splitext(place)[1].lower() in IMAGE_SUFFIXES:
-            found.skipped[relative(place)] = "a folder, not an image"
+    for parent, folders, files in os.walk(folder, onerror=note_unreadable, followlinks=True):
+        prefix = "" if relative(parent) == "." else relative(parent) + "/"
+        real_parent = os.path.realpath(parent)
+        if not folders and not files and os.path.splitext(parent)[1].lower() in IMAGE_SUFFIXES:
+            scan.skipped[relative(parent)] = "a folder, not an image"
         for name in sorted(folders):
-            path = os.path.join(place, name)
-            real = os.path.realpath(path)
-            linked = real != os.path.join(os.path.realpath(place), name)
-            if _is_hidden(name) or (excluded is not None and _is_within(real, excluded)):
+            real = os.path.realpath(os.path.join(parent, name))
+            linked = real != os.path.join(real_parent, name)
+            if _is_hidden(name):
+                folders.remove(name)
+                continue
+            scan.folders.append(prefix + name)
+            if real_excluded is not None and _is_within(real, real_excluded):
                 folders.remove(name)
             elif real in entered or (linked and (_is_within(real, home) or _is_within(home, real))):
                 folders.remove(name)
-                found.skipped[relative(path)] = "a link to a folder that is read elsewhere or leads in circles"
+                scan.skipped[prefix + name] = "a link to a folder that is read elsewhere or leads in circles"
             entered.add(real)
         folders.sort()
         for name in files:
-            path = os.path.join(place, name)
-            named_so = os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
-            if _is_hidden(name):
-                continue
-            if os.path.exists(path) and not os.path.isfile(path):
-                if named_so:
-                    found.skipped[relative(path)] = "a pipe or device, not a file"
-            elif named_so or looks_like_image(path):
-                found.files.append(relative(path))
-    found.files.sort()
-    return found
+            if not _is_hidden(name):
+                _scan_file(os.path.join(parent, name), prefix + name, scan)
+    return replace(scan, files=dict(sorted(scan.files.items())))
 
 
-def _layout(named: Mapping[str, str | None], class_names: tuple[str, ...], skipped: Skipped) -> FolderIndex:
-    files = sorted(named)
+def _scan_file(path: str, relative: str, scan: FolderScan) -> None:
+    has_image_suffix = os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
+    try:
+        status = os.stat(path)
+    except OSError:  # a dangling link, which the decoder reports
+        if has_image_suffix:
+            scan.files[relative] = -1, -1
+        return
+    if not stat.S_ISREG(status.st_mode):
+        if has_image_suffix:
+            scan.skipped[relative] = "a pipe or device, not a file"
+    elif has_image_suffix or looks_like_image(path):
+        scan.files[relative] = status.st_size, status.st_mtime_ns
+
+
+def _make_index(
+    root: Path, label_names: Mapping[str, str | None], class_names: tuple[str, ...], scan: FolderScan
+) -> FolderIndex:
+    files = tuple(sorted(label_names))
     number = {name: c for c, name in enumerate(class_names)}
-    labels = [UNLABELLED if (name := named[file]) is None else number[name] for file in files]
-    return FolderIndex(tuple(files), np.array(labels, dtype=np.int64), class_names, skipped)
+    labels = [UNLABELLED if (name := label_names[file]) is None else number[name] for file in files]
+    # A label file may name files that the walk passes over, such as hidden ones.
+    stats = tuple(scan.files.get(file) or size_and_time(root / file) for file in files)
+    return FolderIndex(root, files, stats, np.array(labels, dtype=np.int64), class_names)
 
 
-def _labels_from_csv(root: Path, labels: str, found: FolderScan, without: Path | None) -> FileLabels:
-    """Every image with its label or None. What lies in the test folder is not for learning, whatever the file says."""
+def _labels_from_csv(root: Path, labels: str, scan: FolderScan, test_root: Path | None) -> FileLabels:
+    """Every training image with its label or None; images in the test folder are left out, labelled or not."""
     path = Path(labels) if Path(labels).is_file() else root / labels
     if not path.is_file():
         raise UserError(f"There is no labels file {labels}; check the path given with --labels.")
-    given = read_label_file(path, root, found.files)
-    named, contradicted = {**dict.fromkeys(found.files), **given.named}, given.contradicted
-    if without is not None:
-        tested = os.path.realpath(without)
-        named = {f: label for f, label in named.items() if not _is_within(os.path.realpath(root / f), tested)}
-        contradicted = {f: labels for f, labels in contradicted.items() if f in named}
-    return FileLabels(named, contradicted)
+    file_labels = read_label_file(path, root, scan.files)
+    label_names = {**dict.fromkeys(scan.files), **file_labels.labels}
+    conflicts = file_labels.conflicts
+    if test_root is not None:
+        real_test = os.path.realpath(test_root)
+        tested = [f for f in label_names if _may_be_elsewhere(root, f, scan) and _is_within(_real(root, f), real_test)]
+        for file in tested:
+            del label_names[file]
+        conflicts = {file: several for file, several in conflicts.items() if file in label_names}
+    return FileLabels(label_names, conflicts)
 
 
-def _labels_from_folders(root: Path, tops: Sequence[str], found: FolderScan) -> tuple[dict[str, str | None], Skipped]:
-    """Relative path to class name, None for the pool; and what lies beside labelled and unlabelled folders."""
-    pool = {name for name in tops if name.lower() in UNLABELLED_FOLDERS}
-    labelled = {name for name in tops if name.lower() in LABELLED_FOLDERS}
-    homes = set(tops) - pool
+def _may_be_elsewhere(root: Path, file: str, scan: FolderScan) -> bool:
+    """Whether a file may be one of the test folder, which the walk left out: by a link, or named by the label file."""
+    return file not in scan.files or os.path.islink(os.path.join(root, file))
+
+
+def _real(root: Path, file: str) -> str:
+    return os.path.realpath(os.path.join(root, file))
+
+
+def _labels_from_folders(root: Path, folders: Sequence[str], scan: FolderScan) -> tuple[dict[str, str | None], Skipped]:
+    """Relative path -> class name, None for the pool; and the files in neither a class folder nor the pool."""
+    pool = {name for name in folders if name.lower() in UNLABELLED_FOLDERS}
+    labelled = {name for name in folders if name.lower() in LABELLED_FOLDERS}
+    class_folders = set(folders) - pool
     if labelled:
-        homes = {f"{top}/{name}" for top in labelled for name in _subfolders(root / top)}
-    named: dict[str, str | None] = {}
+        class_folders = {f"{top}/{name}" for top in labelled for name in scan.subfolders(top)}
+    label_names: dict[str, str | None] = {}
     filled: set[str] = set()
-    beside: Counter[str] = Counter()
-    for file in found.files:
-        top = _top(file)
-        home = "/".join(file.split("/")[: 2 if labelled else 1])
+    unused: Counter[str] = Counter()
+    for file in scan.files:
+        top = _top_folder(file)
+        folder = "/".join(file.split("/")[: 2 if labelled else 1])
         if top is None or top in pool:
-            named[file] = None
-        elif home in homes:
-            named[file] = home.split("/")[-1]
-            filled.add(home)
+            label_names[file] = None
+        elif folder in class_folders:
+            label_names[file] = folder.split("/")[-1]
+            filled.add(folder)
         else:
-            beside[file if top in labelled else top] += 1
-    _refuse_closed(root, found, pool)
-    for home in sorted(homes - filled):
-        if home not in found.skipped:
-            raise UserError(f"The class folder {root / home} holds no image; add at least one or remove the folder.")
-    unused = ((name, f"{count} image(s) in no class folder and not in the pool") for name, count in beside.items())
-    return named, tuple(unused)
+            unused[file if top in labelled else top] += 1
+    _check_readable(root, scan, pool)
+    for folder in sorted(class_folders - filled):
+        if folder not in scan.skipped:
+            raise UserError(f"The class folder {root / folder} holds no image; add at least one or remove the folder.")
+    messages = ((name, f"{count} image(s) in no class folder and not in the pool") for name, count in unused.items())
+    return label_names, tuple(messages)
 
 
-def _refuse_closed(root: Path, found: FolderScan, pool: set[str] | None = None) -> None:
-    """A folder of labelled images that may not be read would lose labels."""
-    for folder, reason in found.closed.items():
+def _check_readable(root: Path, scan: FolderScan, pool: set[str] | None = None) -> None:
+    """An unreadable folder of labelled images would lose labels."""
+    for folder, reason in scan.unreadable.items():
         if folder != "." and folder.split("/")[0] not in (pool or ()):
             raise UserError(f"{root / folder} is a {reason}; change its permissions or remove it.")
 
 
-def _refuse_parts(root: Path, tops: Sequence[str]) -> None:
-    parts = set(tops) - UNLABELLED_FOLDERS
+def _check_no_parts(root: Path, folders: Sequence[str]) -> None:
+    parts = {name for name in folders if name.lower() not in UNLABELLED_FOLDERS}
     if {"train"} < parts <= {"train"} | OTHER_PARTS:
         raise UserError(
-            f"{root} is cut into train and other parts; give --root {root / 'train'} and --test for the other."
+            f"{root} is split into train and other parts; give --root {root / 'train'} and --test for the other."
         )
 
 
-def _subfolders(root: Path) -> list[str]:
+def _require_folder(root: Path) -> None:
+    if root.is_file() and root.suffix.lower() in ARCHIVE_SUFFIXES:
+        raise UserError(f"{root} is an archive; unpack it and give the folder instead.")
+    if root.is_file():
+        raise UserError(f"{root} is a file; give the folder that holds the images instead.")
     if not root.is_dir():
         raise UserError(f"There is no folder {root}; check the path.")
-    return sorted(path.name for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))
 
 
-def _top(file: str) -> str | None:
-    """The uppermost folder of a relative path; None for a file that lies in none."""
+def _top_folder(file: str) -> str | None:
+    """The first folder of a relative path; None for a file in the root."""
     return file.split("/")[0] if "/" in file else None
 
 
 def _is_hidden(name: str) -> bool:
-    return name[0] == "." or name.lower() in NOBODYS_FOLDERS
+    return name[0] == "." or name.lower() in SYSTEM_FOLDERS
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -1,9 +1,9 @@
-"""A CSV file that names some of the images of a folder and their labels, written by whatever people have at hand.
+"""A label file: a CSV file with the label of some images of a folder.
 
-Comma, semicolon or tab; with or without a header, a byte-order mark, quotes; lines ended by either system. A file may
-be given relative to the folder or to the CSV file, absolute, with backslashes, in other capitals or without its suffix.
-What could mean two things is refused: a label on the wrong image is worse than a question. A file with several labels
-is used without any and told of, unless a class would lose its last one.
+The separator is a comma, semicolon or tab; header, byte-order mark, quotes and either line ending are optional. A file
+may be given relative to the image folder or to the CSV file, absolute, with backslashes, in another case or without its
+suffix. Ambiguous lines are errors: a label on the wrong image is worse than a question. A file with conflicting labels
+is used as unlabelled and reported, unless a class would lose its last label.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import csv
 import io
 import os
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from unissl.errors import UserError, shortened
@@ -28,59 +28,63 @@ LABEL_COLUMNS = (
     "label", "labels", "class", "class_name", "classname", "category", "category_name", "target", "class_label",
     "label_name", "species", "tag", "y", "class_id", "category_id", "label_id",
 )  # fmt: skip
-"""Where a header has several of these, the first in the list counts: ids come last."""
+"""If a header has several of these names, the first in the list counts: ids come last."""
 SEPARATORS = ",;\t"
 NO_LABEL = ("", "-1")
-CONTRADICTED = "has several labels in the label file"
-"""How a remark begins that somebody has to act on."""
+MAX_SAMPLED = 1000
+"""Lines without a header that decide which column has the files."""
+CONFLICTING_LABELS = "has several labels in the label file"
+"""Start of the image issue for files with conflicting labels."""
 
-
-@dataclass(frozen=True)
-class _Line:
-    number: int
-    cells: list[str]
+Line = tuple[int, list[str]]
+"""Line number and cells."""
 
 
 @dataclass(frozen=True)
 class FileLabels:
-    """Relative path to label, None where it is left empty or is not the only one; and all labels of the latter."""
+    """``labels`` maps a relative path to its label, None if it is empty or conflicting; ``conflicts`` maps a path to
+    all its conflicting labels."""
 
-    named: dict[str, str | None]
-    contradicted: dict[str, tuple[str | None, ...]]
+    labels: dict[str, str | None]
+    conflicts: dict[str, tuple[str | None, ...]]
 
-    def remarks(self) -> dict[str, tuple[str, ...]]:
-        """What there is to say about contradictions, with the files that it is said of."""
-        said = _grouped((_spoken(labels), file) for file, labels in sorted(self.contradicted.items()))
-        return {f"{CONTRADICTED} ({labels}); used without a label": tuple(files) for labels, files in said.items()}
-
-
-def read_label_file(path: Path, root: Path, images: Sequence[str]) -> FileLabels:
-    """``images`` are those found below ``root``."""
-    lines = _split(path, _text(path))
-    finder = _Finder(path, root, images)
-    file_column, label_column, has_header = _columns(path, lines, finder)
-    given: defaultdict[str, dict[str | None, None]] = defaultdict(dict)
-    for line in lines[has_header:]:
-        if len(line.cells) <= max(file_column, label_column):
-            raise UserError(f"Line {line.number} of {path} has too few columns; give a file and a label.")
-        file = finder.find(line.cells[file_column], line.number)
-        label = None if line.cells[label_column] in NO_LABEL else line.cells[label_column]
-        given[file][label] = None
-    named = {file: None if len(labels) > 1 else next(iter(labels)) for file, labels in given.items()}
-    several = {file: labels for file, labels in given.items() if len(labels) > 1}
-    found = FileLabels(named, {file: tuple(sorted(labels, key=_none_last)) for file, labels in several.items()})
-    _require_a_label_of_each_class(path, found)
-    return found
+    def issues(self) -> dict[str, tuple[str, ...]]:
+        """Message -> files with conflicting labels."""
+        files = _group((_join_labels(labels), file) for file, labels in sorted(self.conflicts.items()))
+        return {f"{CONFLICTING_LABELS} ({labels}); used without a label": tuple(f) for labels, f in files.items()}
 
 
-def _require_a_label_of_each_class(path: Path, found: FileLabels) -> None:
-    kept = set(found.named.values())
-    for file, labels in found.contradicted.items():
-        lost = next((label for label in labels if label not in kept and label is not None), None)
+def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels:
+    """The labels in the CSV file ``path``; ``images`` are the relative paths of all images below ``root``."""
+    lines = _read_lines(path)
+    matcher = _FileMatcher(path, root, images)
+    file_column, label_column, has_header = _find_columns(path, lines, matcher)
+    min_cells = max(file_column, label_column) + 1
+    labels: dict[str, str | None] = {}
+    conflicts: dict[str, set[str | None]] = {}
+    for number, cells in lines[has_header:]:
+        if len(cells) < min_cells:
+            raise UserError(f"Line {number} of {path} has too few columns; give a file and a label.")
+        file = matcher.match(cells[file_column], number)
+        label = None if cells[label_column] in NO_LABEL else cells[label_column]
+        first = labels.setdefault(file, label)
+        if first != label:
+            conflicts.setdefault(file, {first}).add(label)
+    labels.update(dict.fromkeys(conflicts))
+    ordered = {file: tuple(sorted(several, key=_none_last)) for file, several in conflicts.items()}
+    file_labels = FileLabels(labels, ordered)
+    _require_a_label_of_each_class(path, file_labels)
+    return file_labels
+
+
+def _require_a_label_of_each_class(path: Path, file_labels: FileLabels) -> None:
+    classes = set(file_labels.labels.values())
+    for file, labels in file_labels.conflicts.items():
+        lost = next((label for label in labels if label not in classes and label is not None), None)
         if lost is not None:
             raise UserError(
-                f"{path} gives {_shown(file)} several labels, {_spoken(labels)}, and no other image is labelled "
-                f"{shortened(lost)!r}; keep one of them."
+                f"{path} gives {file if file.isprintable() else repr(file)} several labels, {_join_labels(labels)}, "
+                f"and no other image is labelled {shortened(lost)!r}; keep one of them."
             )
 
 
@@ -88,11 +92,38 @@ def _none_last(label: str | None) -> tuple[bool, str]:
     return label is None, label or ""
 
 
-def _spoken(labels: Sequence[str | None]) -> str:
+def _join_labels(labels: Sequence[str | None]) -> str:
     return " and ".join("none" if label is None else repr(shortened(label)) for label in labels)
 
 
-def _text(path: Path) -> str:
+def _read_lines(path: Path) -> list[Line]:
+    """All lines that are not blank, by the separator that gives most of them as many cells as the first has."""
+    text = _read_text(path)
+    parsed: list[list[Line]] = []
+    problem = ""
+    for separator in [separator for separator in SEPARATORS if separator in text] or [SEPARATORS[0]]:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        try:
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        except csv.Error as error:
+            problem = problem or f"line {reader.line_num}: {error}"
+            continue
+        parsed.append([line for line in lines if any(line[1])])
+    if not parsed:
+        raise UserError(f"{path} is not a table of cells ({problem}); save it as CSV again.")
+    lines = max(parsed, key=_count_regular)
+    if not lines:
+        raise UserError(f"{path} is empty; give a file and a label in each line.")
+    return lines
+
+
+def _count_regular(lines: list[Line]) -> int:
+    """The number of lines with as many cells as the first; 0 for a single column."""
+    width = len(lines[0][1]) if lines else 0
+    return sum(len(cells) == width for _, cells in lines) if width > 1 else 0
+
+
+def _read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -101,132 +132,140 @@ def _text(path: Path) -> str:
         raise UserError(f"{path} cannot be read ({error.strerror}); check the file given with --labels.") from None
 
 
-def _split(path: Path, text: str) -> list[_Line]:
-    """The lines by the separator that cuts most of them into as many cells as the first."""
+def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple[int, int, bool]:
+    """Index of the file column and of the label column, and whether the first line is a header.
 
-    def regular(lines: list[_Line]) -> int:
-        width = len(lines[0].cells) if lines else 0
-        return sum(len(line.cells) == width for line in lines) if width > 1 else 0
-
-    tried: list[list[_Line]] = []
-    problem = ""
-    for separator in SEPARATORS:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        try:
-            rows = [_Line(reader.line_num, [cell.strip() for cell in row]) for row in reader]
-        except csv.Error as error:
-            problem = problem or f"line {reader.line_num}: {error}"
-            continue
-        tried.append([line for line in rows if any(line.cells)])
-    if not tried:
-        raise UserError(f"{path} is not a table of cells ({problem}); save it as CSV again.")
-    lines = max(tried, key=regular)
-    if not lines:
-        raise UserError(f"{path} is empty; give a file and a label in each line.")
-    return lines
-
-
-def _columns(path: Path, lines: list[_Line], finder: _Finder) -> tuple[int, int, bool]:
-    """Position of the file and of the label column, and whether the first line is a header.
-
-    One known name of two is enough if the other cell is no file; without a header the files tell their column.
+    One known name of two is enough if the other cell is no file. Without a header, the column with more file names is
+    the file column.
     """
-    first = [cell.lower().replace(" ", "_").replace("-", "_") for cell in lines[0].cells]
-    file = next((first.index(name) for name in FILE_COLUMNS if name in first), None)
-    label = next((first.index(name) for name in LABEL_COLUMNS if name in first), None)
-    if file is not None and label is not None:
-        return file, label, True
-    if len(first) == 2:
-        holds_file = any(finder.is_there(cell) for cell in lines[0].cells)
-        if not holds_file and file is not None:
-            return file, 1 - file, True
-        if not holds_file and label is not None:
-            return 1 - label, label, True
-        files = [sum(len(line.cells) > i and finder.is_there(line.cells[i]) for line in lines) for i in (0, 1)]
-        return (1, 0, False) if files[1] > files[0] else (0, 1, False)
-    raise UserError(
-        f"{path} needs a header line with the columns file and label, separated by , ; or tab"
-        f" (found: {shortened(', '.join(first))})."
-    )
+    cells = lines[0][1]
+    header = [cell.lower().replace(" ", "_").replace("-", "_") for cell in cells]
+    file = next((header.index(name) for name in FILE_COLUMNS if name in header), None)
+    label = next((header.index(name) for name in LABEL_COLUMNS if name in header), None)
+    if len(header) == 2 and (file is None or label is None):
+        if (file is None and label is None) or any(matcher.is_file(cell) for cell in cells):
+            sample = [row for _, row in lines[:MAX_SAMPLED]]
+            counts = [sum(len(row) > i and matcher.is_file(row[i]) for row in sample) for i in (0, 1)]
+            return (1, 0, False) if counts[1] > counts[0] else (0, 1, False)
+        file = 1 - label if label is not None and file is None else file
+        label = 1 - file if file is not None and label is None else label
+    if file is None or label is None:
+        raise UserError(
+            f"{path} needs a header line with the columns file and label, separated by , ; or tab"
+            f" (found: {shortened(', '.join(header))})."
+        )
+    name, count = Counter(name for name in header if name).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{path} has {count} columns named {shortened(name)!r}; rename or remove all but one of them.")
+    return file, label, True
 
 
-class _Finder:
-    """Which image a cell means."""
+class _FileMatcher:
+    """Finds the image that a cell names. Most cells are matched by string alone, without a look at the disk."""
 
-    def __init__(self, path: Path, root: Path, images: Sequence[str]) -> None:
-        self.path, self.root, self.images = path, root, images
+    def __init__(self, path: Path, root: Path, images: Iterable[str]) -> None:
+        self.path, self.root = path, root
+        self._images = frozenset(images)
+        self._abs_root, self._real_root = os.path.abspath(root), os.path.realpath(root)
+        self._bases = tuple(dict.fromkeys((self._abs_root, os.path.abspath(path.parent))))
+        self._real_folder, self._entries = cache(os.path.realpath), cache(_list_folder)
+        self._prefixes = [self._abs_root + "/"]
+        below_csv = _relative(self._abs_root, self._bases[-1])
+        if below_csv is not None and not os.path.isdir(root / below_csv):
+            self._prefixes.append(below_csv + "/")
 
-    def is_there(self, cell: str) -> bool:
-        return any(os.path.isfile(place) for place in self._places(cell)) or bool(self._alike(cell))
+    def is_file(self, cell: str) -> bool:
+        """Whether a cell names a file, listed or not."""
+        if cell in self._images:
+            return True
+        return any(self._exists(path) for path in self._candidates(cell)) or bool(self._similar(cell))
 
-    def find(self, cell: str, number: int) -> str:
-        where = f"Line {number} of {self.path} names {shortened(cell)!r}"
+    def match(self, cell: str, number: int) -> str:
+        """The relative path of the image that ``cell`` of line ``number`` names."""
+        if cell in self._images:
+            return cell
+        for prefix in self._prefixes:
+            if cell.startswith(prefix) and (relative := cell[len(prefix) :]) in self._images:
+                return relative
         outside = False
-        for place in self._places(cell):
-            if os.path.isfile(place):
-                relative = self._below_root(place)
-                if relative is not None:
-                    return self._as_listed(relative)
+        for path in self._candidates(cell):
+            below = _relative(path, self._abs_root)
+            if below is not None and below in self._images:
+                return below
+            if self._exists(path):
+                below = self._below_root(path)
+                if below is not None:
+                    return self._as_listed(below)
                 outside = True
+        line = f"Line {number} of {self.path} names {shortened(cell)!r}"
         if outside:
-            raise UserError(f"{where}, which lies outside {self.root}; move it there.")
-        alike = self._alike(cell)
-        if len(alike) > 1:
-            raise UserError(f"{where}, which may be {alike[0]!r} or {alike[1]!r}; write the one that is meant in full.")
-        if not alike:
-            raise UserError(f"{where}, and there is no such file in {self.root}; correct that line.")
-        return alike[0]
+            raise UserError(f"{line}, which is outside {self.root}; move it there.")
+        similar = self._similar(cell)
+        if len(similar) > 1:
+            raise UserError(f"{line}, which may be {similar[0]!r} or {similar[1]!r}; write the path in full.")
+        if not similar:
+            raise UserError(f"{line}, and there is no such file in {self.root}; correct that line.")
+        return similar[0]
 
-    def _places(self, cell: str) -> Iterable[str]:
-        for spelling in dict.fromkeys((cell, cell.replace("\\", "/"))) if cell else ():
-            yield os.path.join(self.root, spelling)
-            yield os.path.join(self.path.parent, spelling)
+    def _candidates(self, cell: str) -> Iterator[str]:
+        """Absolute paths that a cell may mean: relative to the image folder, then to the CSV file."""
+        if not cell or "\0" in cell:
+            return
+        for spelling in (cell, cell.replace("\\", "/")) if "\\" in cell else (cell,):
+            for base in self._bases:
+                yield os.path.normpath(os.path.join(base, spelling))
 
-    def _below_root(self, place: str) -> str | None:
-        """Relative to the root, also if one of the two is given by way of a link."""
-        folder, name = os.path.split(os.path.abspath(place))
-        for resolve in (os.path.abspath, os.path.realpath):
-            try:
-                relative = os.path.relpath(os.path.join(resolve(folder), name), resolve(self.root))
-            except ValueError:  # on another drive
-                continue
-            if relative.split(os.sep)[0] != os.pardir:
-                return Path(relative).as_posix()
-        return None
+    def _exists(self, path: str) -> bool:
+        folder, name = os.path.split(path)
+        return name in self._entries(folder) and os.path.isfile(path)
+
+    def _below_root(self, path: str) -> str | None:
+        """Relative to the image folder, also if either of them is given by way of a symbolic link."""
+        relative = _relative(path, self._abs_root)
+        if relative is not None:
+            return relative
+        folder, name = os.path.split(path)
+        return _relative(os.path.join(self._real_folder(folder), name), self._real_root)
 
     def _as_listed(self, relative: str) -> str:
-        """The spelling of the listing, where the file system takes several for the same file."""
-        if relative in self._listed:
+        """The listed spelling, where the file system takes several for the same file."""
+        if relative in self._images:
             return relative
-        same = (name for name in self._alike(relative) if os.path.samefile(self.root / name, self.root / relative))
+        same = (name for name in self._similar(relative) if os.path.samefile(self.root / name, self.root / relative))
         return next(same, relative)
 
-    def _alike(self, cell: str) -> list[str]:
-        """Listed images that differ from the cell in capitals, in how accents are composed or by a missing suffix."""
-        keys = [_folded(below) for place in self._places(cell) if (below := self._below_root(place)) is not None]
+    def _similar(self, cell: str) -> list[str]:
+        """Listed images that differ from the cell in case, in how accents are composed or by a missing suffix."""
+        keys = [_folded(below) for path in self._candidates(cell) if (below := self._below_root(path)) is not None]
         by_name, by_stem = self._by_name_and_stem
         return next((index[key] for index in (by_name, by_stem) for key in keys if key in index), [])
 
     @cached_property
-    def _listed(self) -> frozenset[str]:
-        return frozenset(self.images)
-
-    @cached_property
     def _by_name_and_stem(self) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
-        names = _grouped((_folded(image), image) for image in self.images)
-        return names, _grouped((_folded(os.path.splitext(image)[0]), image) for image in self.images)
+        images = sorted(self._images)
+        names = _group((_folded(image), image) for image in images)
+        return names, _group((_folded(os.path.splitext(image)[0]), image) for image in images)
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
+def _list_folder(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
+
+
+def _relative(path: str, folder: str) -> str | None:
+    """``path`` relative to ``folder``, with slashes; None if it is not inside. Both are absolute and normalised."""
+    prefix = folder.rstrip(os.sep) + os.sep
+    return path[len(prefix) :].replace(os.sep, "/") if path.startswith(prefix) else None
+
+
+def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     groups: defaultdict[str, list[str]] = defaultdict(list)
-    for key, image in pairs:
-        groups[key].append(image)
+    for key, value in pairs:
+        groups[key].append(value)
     return groups
 
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
-
-
-def _shown(name: str) -> str:
-    return name if name.isprintable() else repr(name)

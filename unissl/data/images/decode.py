@@ -76,7 +76,7 @@ class DecodedImage(NamedTuple):
     """A decoded image and what was odd about its file."""
 
     pixels: Pixels
-    oddities: ImageIssue
+    issues: ImageIssue
 
 
 def decode(source: Encoded, size: int, channels: int, fit: Resize = CENTER_CROP) -> Pixels:
@@ -88,12 +88,12 @@ def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_C
     """Like :func:`decode`, with what was odd about the file."""
     try:
         with _open(source) as image:
-            oddities = header_issues(image, source if isinstance(source, str) else None, size)
+            issues = header_issues(image, source if isinstance(source, str) else None, size)
             if fit.coarse and min(image.size) >= 2 * MARGIN * size:
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
             with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
                 upright, turned = _upright(image)
-                oddities |= turned | (ImageIssue.TRANSPARENT if is_seen_through(upright) else NONE)
+                issues |= turned | (ImageIssue.TRANSPARENT if is_seen_through(upright) else NONE)
                 flat = _flatten(upright)
                 transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
@@ -102,8 +102,8 @@ def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_C
                 square = ImageCms.applyTransform(square, transform) or square
             pixels = np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
             if is_blank(pixels):
-                oddities |= ImageIssue.BLANK
-            return DecodedImage(pixels, oddities | (ImageIssue.FRAMES if has_frames(image) else NONE))
+                issues |= ImageIssue.BLANK
+            return DecodedImage(pixels, issues | (ImageIssue.FRAMES if has_frames(image) else NONE))
     except Unreadable:
         raise
     except Exception as error:  # Pillow's readers raise nearly every type there is on damaged files

@@ -95,7 +95,7 @@ def _load_folder(folder: Path, published: int, size: int) -> Entry:
             labels += [number] * len(images)
         report_partial("imagenet127", f"images in {folder.name}", len(paths), published)
         items = enumerate(paths)
-        meta = store_encoded(target, items, len(paths), size, 3, lambda row: False, lambda row: paths[row], FIT)
+        meta = store_encoded(target, items, len(paths), size, 3, lambda row: None, FIT)
         save_array(target / "labels.npy", np.array(labels, dtype=np.int64)[np.load(target / "rows.npy")])
         skipped = [(os.path.relpath(paths[row], folder.parent), reason) for row, reason in meta["skipped"]]
         return {"names": classes, "skipped": skipped}

@@ -137,7 +137,7 @@ def _table(part: _Part, entry: Entry) -> ImageTable:
         names,
         skipped=skipped,
         content=entry.hashes["images"],
-        remarks=describe_issues(np.asarray(entry.arrays["oddities"]), lambda row: part.name(origin[row])),
+        issues=describe_issues(np.asarray(entry.arrays["issues"]), lambda row: part.name(origin[row])),
     )
 
 
@@ -166,8 +166,7 @@ def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
             len(rows),
             size or _common_size(columns[0]),
             channels,
-            lambda row: bool(labels[row] != UNLABELLED),
-            lambda row: part.name(rows[row]),
+            lambda row: None if labels[row] == UNLABELLED else part.name(rows[row]),
         )
         skipped = [(part.name(rows[row]), reason) for row, reason in meta["skipped"]]
         return {**meta, "class_names": class_names, "skipped": skipped}

@@ -1,5 +1,4 @@
-"""Fill a cache entry with images: from arrays that are already decoded, whole or in blocks, or from a stream of encoded
-ones."""
+"""Write images into a cache entry: decoded arrays, whole or in blocks, or a stream of encoded images."""
 
 from __future__ import annotations
 
@@ -23,29 +22,29 @@ CHUNK = 512
 
 
 def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """Write ``images.npy`` and ``labels.npy``; returns the moments for the entry's meta."""
+    """Write ``images.npy`` and ``labels.npy``; returns mean and std for the entry's meta."""
     with RowWriter(folder / "images.npy", images.shape) as writer:
         writer.write(0, images)
     save_array(folder / "labels.npy", labels)
-    return _moments(images)
+    return _mean_std(images)
 
 
 def store_blocks(
     folder: Path, blocks: Iterable[npt.NDArray[np.uint8]], size: int, labels: npt.NDArray[np.int64]
 ) -> None:
-    """Write colour images that come in blocks of any length and any size, as many as there are labels.
+    """Write colour images from blocks of any length and any image size, as many as there are labels.
 
-    A block is scaled and written in small pieces, so that a view into a large file or array is never copied whole.
+    A block is scaled and written in small chunks, so a view into a large file or array is never copied whole.
     """
     written = 0
     shape = (len(labels), size, size, 3)
     with RowWriter(folder / "images.npy", shape) as writer, Progress("storing images", len(labels)) as progress:
         for block in blocks:
             for start in range(0, len(block), CHUNK):
-                piece = np.ascontiguousarray(block[start : start + CHUNK])
-                writer.write(written, scale_arrays(piece, size))
-                written += len(piece)
-                progress.advance(len(piece))
+                chunk = np.ascontiguousarray(block[start : start + CHUNK])
+                writer.write(written, scale_arrays(chunk, size))
+                written += len(chunk)
+                progress.advance(len(chunk))
     if written != len(labels):
         raise ValueError(f"{written} images for {len(labels)} labels")
     save_array(folder / "labels.npy", labels)
@@ -57,26 +56,26 @@ def store_encoded(
     total: int,
     size: int,
     channels: int | None,
-    is_needed: Callable[[int], bool],
-    name: Callable[[int], str],
+    required_name: Callable[[int], str | None],
     fit: Resize = CENTER_CROP,
 ) -> dict[str, Any]:
-    """Decode rows 0..total-1 into ``images.npy``, and write to ``rows.npy`` which of them could be read and to
-    ``oddities.npy`` what is odd about those (:mod:`unissl.data.images.issues`).
+    """Decode rows 0..total-1 into ``images.npy``, their row numbers into ``rows.npy``, and their issues
+    (:mod:`unissl.data.images.issues`) into ``issues.npy``.
 
-    An unreadable row is left out and listed with the reason under "skipped" of the returned meta, unless ``is_needed``
-    says that a label would be lost with it. With ``channels`` None the images become one channel if
-    every one of them is grey, and three otherwise. What a killed process has decoded is not decoded again.
+    An unreadable row is skipped and listed with the reason under "skipped" of the returned meta. It is an error if
+    ``required_name`` returns a name for it (a labelled image) instead of None. With ``channels`` None the images have
+    one channel if all of them are grey, and three otherwise. Rows that a killed process has decoded are not decoded
+    again.
     """
     skipped: list[tuple[int, str]] = []
     depth = channels or 3
     with ResumableRows(folder, (total, size, size, depth)) as decoded:
-        left = ((row, source) for row, source in items if not decoded.marks[row])
+        remaining = ((row, source) for row, source in items if not decoded.marks[row])
         with Progress("decoding images", total, done=int(np.count_nonzero(decoded.marks))) as progress:
-            for row, result in decode_stream(left, size, depth, fit):
+            for row, result in decode_stream(remaining, size, depth, fit):
                 if isinstance(result, Unreadable):
-                    if is_needed(row):
-                        raise UserError(unreadable_message(name(row), str(result)))
+                    if (name := required_name(row)) is not None:
+                        raise UserError(unreadable_message(name, str(result)))
                     skipped.append((row, str(result)))
                 else:
                     decoded.write(row, result)
@@ -87,9 +86,9 @@ def store_encoded(
     grey = channels is None and not (decoded.kinds == COLOUR).any()
     _compact(decoded, rows, 1 if grey else depth)
     save_array(folder / "rows.npy", rows)
-    save_array(folder / "oddities.npy", decoded.oddities[rows])
-    moments = _moments(np.load(folder / "images.npy", mmap_mode="r"))
-    return {**moments, "skipped": sorted(skipped)}
+    save_array(folder / "issues.npy", decoded.issues[rows])
+    mean_std = _mean_std(np.load(folder / "images.npy", mmap_mode="r"))
+    return {**mean_std, "skipped": sorted(skipped)}
 
 
 def unreadable_message(name: str, reason: str) -> str:
@@ -97,7 +96,7 @@ def unreadable_message(name: str, reason: str) -> str:
 
 
 def _compact(decoded: ResumableRows, rows: npt.NDArray[np.int64], depth: int) -> None:
-    """Keep only the rows that could be read and the channels that are needed."""
+    """Drop the rows that could not be read, and two channels if all images are grey."""
     if len(rows) == decoded.shape[0] and depth == decoded.shape[-1]:
         decoded.pixels.rename(decoded.finished)
         return
@@ -108,6 +107,6 @@ def _compact(decoded: ResumableRows, rows: npt.NDArray[np.int64], depth: int) ->
             writer.write(start, images[rows[start : start + CHUNK]][..., :depth])
 
 
-def _moments(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
+def _mean_std(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
     mean, std = channel_mean_std(images)
     return {"mean": mean, "std": std}

@@ -1,9 +1,8 @@
-"""Rows of a cache entry that is being made, and which of them are safely on the disk.
+"""Rows of an unfinished cache entry, and which of them are already on disk, so that a killed build can be resumed.
 
-Decoding a million photos takes hours, and machines are taken away in between. Beside the pixels there is one number of
-two bytes per row that says whether it is there, in colour or grey, and what was odd about its file. Pixels are flushed
-before their marks are written, so that after a kill or a power cut a mark is never ahead of its row; rows that lack
-theirs are decoded again.
+Decoding a million photos takes hours, and processes are killed meanwhile. Next to the pixels there is a mark of two
+bytes per row: whether the row is written, in colour or grey, and the issues of its file. Pixels are flushed before their
+marks are written, so after a kill or a power cut no mark is ahead of its row; rows without a mark are decoded again.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from unissl.utils.row_writer import RowWriter
 
 PIXELS = ".pixels.npy"
 FLUSH_BYTES = 32 << 20
-"""Pixels that may be lost: some ten thousand small images, a second of large ones."""
+"""Pixels that a kill may lose: some ten thousand small images, a second of large ones."""
 GREY, COLOUR = 1, 2
 KIND_BITS = 2
 MARK = np.dtype("<u2")
 
 
 class ResumableRows:
-    """``marks`` is 0 for a row that is not there yet or cannot be read."""
+    """``marks`` is 0 for a row that is not written yet or cannot be read."""
 
     def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
         self.pixels, self.finished, self._path = folder / PIXELS, folder / "images.npy", folder / DRAFT
         self.shape = shape
-        self.marks = self._take_up()
+        self.marks = self._restore()
         # Marks of rows that are not there go first.
         self._file = open_regular(self._path, "r+b" if self.marks.any() else "w+b")
         self._file.truncate(self.marks.nbytes)
@@ -58,20 +57,21 @@ class ResumableRows:
         return _kinds(self.marks)
 
     @property
-    def oddities(self) -> Marks:
+    def issues(self) -> Marks:
+        """The issue flags of each row."""
         return self.marks >> np.uint16(KIND_BITS)
 
-    def write(self, row: int, picture: DecodedImage) -> None:
-        pixels = picture.pixels
+    def write(self, row: int, image: DecodedImage) -> None:
+        pixels = image.pixels
         self._writer.write(row, pixels)
         kind = GREY if (pixels == pixels[..., :1]).all() else COLOUR
-        self.marks[row] = kind | picture.oddities.value << KIND_BITS
+        self.marks[row] = kind | image.issues.value << KIND_BITS
         self._unmarked.append(row)
         if len(self._unmarked) * pixels.nbytes >= FLUSH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        """Pixels first, then the marks that vouch for them: those of the whole span, in one write."""
+        """Pixels first, then the marks of all rows between the first and the last of them, in one write."""
         if not self._unmarked:
             return
         self._writer.flush()
@@ -82,30 +82,30 @@ class ResumableRows:
         os.fsync(self._file.fileno())
         self._unmarked = []
 
-    def _take_up(self) -> Marks:
-        """What an earlier process has left, or nothing."""
-        nothing = np.zeros(self.shape[0], dtype=MARK)
-        if not self.pixels.exists() and self.finished.exists():  # cut off after the last step of all
+    def _restore(self) -> Marks:
+        """The marks of an interrupted build, or zeros."""
+        none = np.zeros(self.shape[0], dtype=MARK)
+        if not self.pixels.exists() and self.finished.exists():  # killed after the last rename
             os.replace(self.finished, self.pixels)
         try:
-            marks, marked = np.fromfile(self._path, dtype=MARK), self._path.stat().st_size
+            marks, mark_bytes = np.fromfile(self._path, dtype=MARK), self._path.stat().st_size
             header, length = RowWriter.header(self.shape), self.pixels.stat().st_size
             with self.pixels.open("rb") as file:
                 same = file.read(len(header)) == header
         except OSError:
-            return nothing
-        there = np.flatnonzero(marks)
-        rows = int(there[-1]) + 1 if len(there) else 0
-        whole = len(header) + rows * int(np.prod(self.shape[1:])) <= length
-        return marks if same and whole and marked == nothing.nbytes and _are_possible(marks[there]) else nothing
+            return none
+        written = np.flatnonzero(marks)
+        rows = int(written[-1]) + 1 if len(written) else 0
+        complete = len(header) + rows * int(np.prod(self.shape[1:])) <= length
+        return marks if same and complete and mark_bytes == none.nbytes and _are_valid(marks[written]) else none
 
 
 def _kinds(marks: Marks) -> Marks:
     return marks & np.uint16((1 << KIND_BITS) - 1)
 
 
-def _are_possible(marks: Marks) -> bool:
-    """Whether these can be marks of rows that are there."""
+def _are_valid(marks: Marks) -> bool:
+    """Whether these can be marks of written rows."""
     return bool(
         np.isin(_kinds(marks), (GREY, COLOUR)).all() and (marks >> KIND_BITS).max(initial=0) < 1 << len(ImageIssue)
     )
