@@ -138,9 +138,11 @@ def test_linear_head_gives_its_input_as_feature() -> None:
 def test_labelled_rows_may_be_anywhere(front: FrozenBackbone, images: torch.Tensor) -> None:
     """The order of the rows decides which numbers are drawn, but not which rows count as labelled."""
     data, maps = distil_set(front, images), maps_of(front, images)
-    moved = DistilSet(data.rows[::-1].copy(), data.is_labelled[::-1].copy(), *(
-        values.flip(0) for values in (data.soft_labels, data.features)
-    ))
+    moved = DistilSet(
+        data.rows[::-1].copy(),
+        data.is_labelled[::-1].copy(),
+        *(values.flip(0) for values in (data.soft_labels, data.features)),
+    )
     config = DistilConfig(epochs=0.01, batch=8, lr=1e-12)
     one, two = (train_student(config, front, maps, one_set, 0).head.head.weight for one_set in (data, moved))
     torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)

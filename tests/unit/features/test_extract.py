@@ -144,7 +144,9 @@ def test_clean_features_are_those_of_the_part_that_is_shown() -> None:
     images = random_images(2)
     shown = extract_features(images, LITE0, AUGMENT.model_copy(update={"crop": 24}), 0, CPU).features
     cut = extract_features(images[:, 4:28, 4:28], LITE0, AUGMENT, 0, CPU).features
-    assert np.array_equal(shown, cut) and not np.allclose(shown, extract_features(images, LITE0, AUGMENT, 0, CPU).features)
+    assert np.array_equal(shown, cut) and not np.allclose(
+        shown, extract_features(images, LITE0, AUGMENT, 0, CPU).features
+    )
 
 
 @needs_weights

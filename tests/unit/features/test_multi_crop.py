@@ -94,7 +94,9 @@ def test_a_second_call_asks_neither_files_nor_backbone(table: ImageTable, monkey
 @needs_weights
 def test_a_file_that_is_gone_is_named(table: ImageTable, root: Path) -> None:
     (root / "unlabelled" / "11.png").unlink()
-    with pytest.raises(UserError, match=r"unlabelled/11\.png was read before and can no longer be read .*does not exist.*restore it"):
+    with pytest.raises(
+        UserError, match=r"unlabelled/11\.png was read before and can no longer be read .*does not exist.*restore it"
+    ):
         multi_crop_features(table, LITE0, CPU)
 
 

@@ -1,4 +1,4 @@
-"""Pretrained networks from elsewhere: their notation, what is made of them, their identity, and what is refused."""
+"""External pretrained networks: their notation, their features, their hash, and errors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unissl.errors import UserError
-from unissl.features.extract import FrozenBackbone, preferred_size, weights_hash
-from unissl.nets import build
-from unissl.nets.external import Name, arch_config_of, check_input_size, load, parse
-from unissl.nets.external.adapter import IMAGENET_MEAN, IMAGENET_STD, InputAdapter
-from unissl.nets.pretrained import MEAN, STD
+from unissl.features import FrozenBackbone, weights_hash
+from unissl.nets import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    INPUT_MEAN,
+    INPUT_STD,
+    NetConfig,
+    build,
+    is_pretrained_name,
+    preferred_image_size,
+)
+from unissl.nets.backbones.base import InputAdapter
+from unissl.nets.external import NetworkName, arch_config_of, check_input_size, describe, load, parse
 from unissl.run.config import build_config
 
 
 def house(pixels: Tensor) -> Tensor:
     """Pixels in 0..1 as every pretrained network is fed."""
-    return (pixels - MEAN) / STD
+    return (pixels - INPUT_MEAN) / INPUT_STD
 
 
 # notation -----------------------------------------------------------------------------------------------------------
@@ -34,39 +42,61 @@ def house(pixels: Tensor) -> Tensor:
     "text, parts",
     [
         ("wrn-28-2", None),
-        ("transformers:owner/model", Name("transformers", "owner/model", None)),
-        ("transformers:/a/b@2:c", Name("transformers", "/a/b@2:c", None)),
-        ("wrn-10-1@/a@b/w.safetensors", Name("", "wrn-10-1", "/a@b/w.safetensors")),
-        ("small@C:\\w.safetensors", Name("", "small", "C:\\w.safetensors")),
-        ("my.nets:make@w.safetensors", Name("my.nets", "make", "w.safetensors")),
-        ("timm:resnet50.a1_in1k", Name("timm", "resnet50.a1_in1k", None)),
+        ("hf:owner/model", NetworkName("hf", "owner/model", None)),
+        ("hf:/a/b@2:c", NetworkName("hf", "/a/b@2:c", None)),
+        ("wrn-10-1@/a@b/w.safetensors", NetworkName("", "wrn-10-1", "/a@b/w.safetensors")),
+        ("small@C:\\w.safetensors", NetworkName("", "small", "C:\\w.safetensors")),
+        ("my.nets:make@w.safetensors", NetworkName("my.nets", "make", "w.safetensors")),
+        ("timm:resnet50.a1_in1k", NetworkName("timm", "resnet50.a1_in1k", None)),
     ],
 )
-def test_names_and_their_parts(text: str, parts: Name | None) -> None:
+def test_names_and_their_parts(text: str, parts: NetworkName | None) -> None:
     assert parse(text) == parts
 
 
-@pytest.mark.parametrize("text", ["transformers:", "a-b:make", ":make", "my..nets:make", "C:\\folder:x"])
+@pytest.mark.parametrize("text", ["hf:", "a-b:make", ":make", "my..nets:make", "C:\\folder:x"])
 def test_names_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(UserError, match="not written as it should be"):
+    with pytest.raises(UserError, match="not a valid name"):
         parse(text)
     with pytest.raises(UserError, match="^Setting 'net'.*package.module:factory"):
         build_config({"net": {"name": text, "freeze_backbone": True}})
 
 
 @pytest.mark.parametrize(
-    "settings, says",
+    "settings, message",
     [
-        ({"name": "timm:x"}, "set net.freeze_backbone or net.pretrained"),
-        ({"name": "timm:x", "frozen": True, "pretrained": True}, "leave out net.pretrained"),
-        ({"name": "small", "pretrained": True}, "no pretrained weights to start from for 'small'"),
-        ({"name": "efficientnet-lite0", "train_blocks": 1}, "set net.pretrained too"),
-        ({"name": "efficientnet-lite0", "frozen": True, "train_blocks": 1}, "set net.pretrained too"),
+        ({"name": "timm:x", "freeze_backbone": False}, "set net.freeze_backbone or net.pretrained"),
+        ({"name": "timm:x", "freeze_backbone": True, "pretrained": True}, "leave out net.pretrained"),
+        ({"name": "small", "pretrained": True}, "no pretrained weights for 'small'"),
+        ({"name": "efficientnet-lite0", "unfreeze_last": 1}, "set net.pretrained too"),
+        ({"name": "efficientnet-lite0", "freeze_backbone": True, "unfreeze_last": 1}, "set net.pretrained too"),
     ],
 )
-def test_settings_that_contradict_each_other(settings: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_settings_that_contradict_each_other(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         build_config({"net": settings})
+
+
+@pytest.mark.parametrize(
+    "settings, frozen, pretrained",
+    [
+        ({"name": "efficientnet-lite2"}, True, False),
+        ({"name": "hf:owner/model"}, True, False),
+        ({"name": "small@w.safetensors"}, True, False),
+        ({"name": "efficientnet-lite2", "pretrained": True}, False, True),
+        ({"name": "timm:x", "pretrained": True}, False, True),
+        ({"name": "efficientnet-lite2", "pretrained": False, "freeze_backbone": False}, False, False),
+        ({"name": "wrn-28-2"}, False, False),
+        ({}, False, False),
+    ],
+)
+def test_a_pretrained_name_means_frozen_unless_set_otherwise(
+    settings: dict[str, object], frozen: bool, pretrained: bool
+) -> None:
+    config = NetConfig(**settings)  # type: ignore[arg-type]
+    assert (config.freeze_backbone, config.pretrained) == (frozen, pretrained)
+    assert NetConfig(**config.model_dump()) == config, "a stored configuration is read as it was"
+    assert is_pretrained_name(config.name) == (config.name not in ("wrn-28-2", "small"))
 
 
 # the entrance -------------------------------------------------------------------------------------------------------
@@ -100,13 +130,13 @@ def test_own_network_with_the_weights_of_a_file(tmp_path: Path) -> None:
     before = torch.get_rng_state()
     backbone = load(f"wrn-10-1@{file}")
     assert torch.equal(torch.get_rng_state(), before)
-    assert backbone.feature_length == 64 and backbone.mean == IMAGENET_MEAN and backbone.size is None
+    assert backbone.feat_dim == 64 and backbone.mean == IMAGENET_MEAN and backbone.image_size is None
     net = build(f"wrn-10-1@{file}", 7, 3).eval()
     pixels = torch.rand(2, 3, 16, 16)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    said = net(house(pixels))
-    torch.testing.assert_close(said.feat, source((pixels - mean) / std).feat, rtol=1e-4, atol=1e-5)
-    assert said.logits.shape == (2, 7) and net.untrained_parameters() == source.untrained_parameters() != frozenset()
+    outputs = net(house(pixels))
+    torch.testing.assert_close(outputs.feat, source((pixels - mean) / std).feat, rtol=1e-4, atol=1e-5)
+    assert outputs.logits.shape == (2, 7) and net.untrained_parameters() == source.untrained_parameters() != frozenset()
     net.wanted_taps = ("stage2",)
     assert net(house(pixels)).taps["stage2"].shape[1] == net.tap_dims["stage2"]
 
@@ -131,8 +161,8 @@ def test_manifest_beside_the_weights_says_the_normalisation(tmp_path: Path) -> N
     file = saved_wrn(tmp_path)
     (tmp_path / "manifest.json").write_text(json.dumps({"mean": [0.1] * 3, "std": [0.3] * 3, "height": 24}))
     backbone = load(f"wrn-10-1@{file}")
-    assert backbone.mean == (0.1,) * 3 and backbone.std == (0.3,) * 3 and backbone.size == 24
-    assert preferred_size(f"wrn-10-1@{file}") == 24
+    assert backbone.mean == (0.1,) * 3 and backbone.std == (0.3,) * 3 and backbone.image_size == 24
+    assert preferred_image_size(f"wrn-10-1@{file}") == 24
 
 
 def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
@@ -144,7 +174,7 @@ def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
     file = saved_wrn(tmp_path)
     with pytest.raises(UserError, match="lack 'stage1.0.weight'.*another architecture"):
         load(f"small@{file}")
-    with pytest.raises(UserError, match="where the architecture named has"):
+    with pytest.raises(UserError, match="where the named architecture has"):
         load(f"wrn-10-2@{file}")
     with pytest.raises(UserError, match="Unknown network 'wrong'"):
         load(f"wrong@{file}")
@@ -167,12 +197,22 @@ def test_own_front_is_rebuilt_without_the_file(tmp_path: Path) -> None:
     name = f"wrn-10-1@{saved_wrn(tmp_path, 1)}"
     front = FrozenBackbone(build(name, 1, 1), FrozenBackbone.empty(name, 1).scaling).eval()
     front.net.head = nn.Identity()  # type: ignore[assignment]
-    recipe = json.loads(json.dumps(arch_config_of(front.net)))
+    arch_config = json.loads(json.dumps(arch_config_of(front.net)))
     shutil.rmtree(tmp_path)
-    again = FrozenBackbone.empty(name, 1, recipe)
+    again = FrozenBackbone.empty(name, 1, arch_config)
     again.load_state_dict(front.state_dict(), strict=True)
     x = torch.randn(2, 1, 16, 16)
     torch.testing.assert_close(again(x), front(x))
+
+
+def test_files_are_loaded_again_only_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = saved_wrn(tmp_path)
+    name = f"wrn-10-1@{file}"
+    first = describe(name)
+    copied = load(name)
+    assert describe(name) is first and copied.stages["map"] is not first.stages["map"]
+    save_file(build("wrn-10-1", 4).state_dict(), file)
+    assert describe(name) is not first and describe(name).weights_hash != first.weights_hash
 
 
 # a factory ----------------------------------------------------------------------------------------------------------
@@ -226,7 +266,7 @@ def test_factory_in_the_current_folder(nets_here: Path) -> None:
     name = "nets_of_a_user:Net"
     backbone = load(name)
     assert sys.path == before
-    assert (backbone.feature_length, backbone.size, backbone.mean) == (5, 20, (0.5, 0.4, 0.3))
+    assert (backbone.feat_dim, backbone.image_size, backbone.mean) == (5, 20, (0.5, 0.4, 0.3))
     pixels = torch.rand(2, 3, 12, 12)
     module = backbone.stages["map"]
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (backbone.mean, backbone.std))
@@ -254,18 +294,18 @@ def test_factory_with_weights_of_a_file(nets_here: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name, says",
+    "name, message",
     [
         ("nets_of_a_user:Missing", "cannot be imported.*run the command in the folder of nets_of_a_user"),
         ("no_such_module_of_a_user:Net", "cannot be imported.*No module named"),
         ("nets_of_a_user:nothing", "returns int; it must return a torch.nn.Module"),
-        ("nets_of_a_user:Classifier", "gives dict for one image.*leave out its classifier"),
-        ("nets_of_a_user:Dreaming", "another vector each time"),
+        ("nets_of_a_user:Classifier", "returns dict for one image.*leave out its classifier"),
+        ("nets_of_a_user:Dreaming", "different features for the same image"),
         ("nets_of_a_user:Wrong", "'mean' that is not three numbers"),
     ],
 )
-def test_factories_that_are_refused(name: str, says: str, nets_here: Path) -> None:
-    with pytest.raises(UserError, match=says):
+def test_factories_that_are_refused(name: str, message: str, nets_here: Path) -> None:
+    with pytest.raises(UserError, match=message):
         load(name)
 
 
@@ -295,14 +335,14 @@ def test_timm_is_asked_for_features_and_for_its_normalisation(monkeypatch: pytes
             raise RuntimeError("Unknown model (wrong)")
         return nn.Conv2d(3, 6, 3)
 
-    said = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "input_size": (3, 24, 24)}
-    data = SimpleNamespace(resolve_model_data_config=lambda model: said)
+    outputs = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "input_size": (3, 24, 24)}
+    data = SimpleNamespace(resolve_model_data_config=lambda model: outputs)
     monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=create_model, data=data, __version__="1"))
     backbone = load("timm:some_net")
-    assert (backbone.feature_length, backbone.size, backbone.mean) == (6, 24, (0.1, 0.2, 0.3))
+    assert (backbone.feat_dim, backbone.image_size, backbone.mean) == (6, 24, (0.1, 0.2, 0.3))
     save_file(nn.Conv2d(3, 6, 3).state_dict(), tmp_path / "w.safetensors")
     load(f"timm:some_net@{tmp_path / 'w.safetensors'}")
-    load("timm:some_net", backbone.recipe)
+    load("timm:some_net", backbone.arch_config)
     assert [how["pretrained"] for _, how in asked] == [True, False, False]
-    with pytest.raises(UserError, match="timm cannot make 'wrong'"):
+    with pytest.raises(UserError, match="timm cannot create 'wrong'"):
         load("timm:wrong")

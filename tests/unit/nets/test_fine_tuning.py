@@ -93,12 +93,12 @@ def test_groups_of_the_optimiser() -> None:
 
 @pytest.mark.parametrize("blocks", [9, 20])
 def test_more_parts_than_there_are(blocks: int) -> None:
-    with pytest.raises(UserError, match=f"net.unfreeze_last = {blocks} leaves nothing of .*9 parts .*stem, stage1"):
+    with pytest.raises(UserError, match=f"net.unfreeze_last = {blocks} leaves no stage of .*9 stages .*stem, stage1"):
         tuned(blocks)
 
 
 def test_a_network_of_one_part_cannot_be_cut() -> None:
     from unissl.nets.heads import MLPHead
 
-    with pytest.raises(UserError, match="has 1 part .map."):
+    with pytest.raises(UserError, match="has 1 stage .map."):
         fine_tune(MLPHead(4, 2, 0.1), 1, "whole")

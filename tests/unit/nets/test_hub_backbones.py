@@ -13,10 +13,9 @@ import torch
 from hub_models import save_convnext, save_vit
 
 from unissl.errors import UserError
-from unissl.features.extract import FrozenBackbone, load_backbone, preferred_size, weights_hash
-from unissl.nets import build
+from unissl.features import FrozenBackbone, load_backbone, weights_hash
+from unissl.nets import INPUT_MEAN, INPUT_STD, build, preferred_image_size
 from unissl.nets.external import arch_config_of, load
-from unissl.nets.pretrained import MEAN, STD
 
 
 def loaded(folder: Path) -> Any:
@@ -37,11 +36,11 @@ def test_features_are_those_that_the_library_pools(save: Any, tmp_path: Path) ->
     pixels = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         wanted = loaded(folder)(expected_by(folder, pixels)).pooler_output
-        net = build(f"transformers:{folder}", 4).eval()
-        said = net((pixels - MEAN) / STD)
-    torch.testing.assert_close(said.feat, wanted, rtol=1e-4, atol=1e-5)
-    assert said.logits.shape == (2, 4) and net.feat_dim == wanted.shape[1]
-    assert preferred_size(f"transformers:{folder}") == 32
+        net = build(f"hf:{folder}", 4).eval()
+        outputs = net((pixels - INPUT_MEAN) / INPUT_STD)
+    torch.testing.assert_close(outputs.feat, wanted, rtol=1e-4, atol=1e-5)
+    assert outputs.logits.shape == (2, 4) and net.feat_dim == wanted.shape[1]
+    assert preferred_image_size(f"hf:{folder}") == 32
 
 
 def test_a_pooler_without_weights_is_not_used(tmp_path: Path) -> None:
@@ -50,13 +49,13 @@ def test_a_pooler_without_weights_is_not_used(tmp_path: Path) -> None:
     pixels = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         wanted = loaded(folder)(expected_by(folder, pixels)).last_hidden_state[:, 0]
-        net = build(f"transformers:{folder}", 4).eval()
-        torch.testing.assert_close(net((pixels - MEAN) / STD).feat, wanted, rtol=1e-4, atol=1e-5)
+        net = build(f"hf:{folder}", 4).eval()
+        torch.testing.assert_close(net((pixels - INPUT_MEAN) / INPUT_STD).feat, wanted, rtol=1e-4, atol=1e-5)
     assert not any("pooler" in name for name in net.state_dict())
 
 
 def test_other_sizes_and_grey_images(tmp_path: Path) -> None:
-    name = f"transformers:{save_vit(tmp_path / 'model')}"
+    name = f"hf:{save_vit(tmp_path / 'model')}"
     net = load_backbone(name, 1)
     assert not net.training and not any(parameter.requires_grad for parameter in net.parameters())
     assert net(torch.randn(2, 1, 48, 40)).feat.shape == (2, 16)
@@ -66,12 +65,12 @@ def test_other_sizes_and_grey_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_front_is_rebuilt_without_the_folder(save: Any, channels: int, tmp_path: Path) -> None:
     folder = save(tmp_path / "model")
-    name = f"transformers:{folder}"
+    name = f"hf:{folder}"
     front = FrozenBackbone(load_backbone(name, channels), FrozenBackbone.empty(name, channels).scaling)
-    recipe = json.loads(json.dumps(arch_config_of(front.net)))
-    assert str(tmp_path) not in json.dumps(recipe)
+    arch_config = json.loads(json.dumps(arch_config_of(front.net)))
+    assert str(tmp_path) not in json.dumps(arch_config)
     shutil.rmtree(folder)
-    again = FrozenBackbone.empty(name, channels, recipe)
+    again = FrozenBackbone.empty(name, channels, arch_config)
     again.load_state_dict(front.state_dict(), strict=True)
     x = torch.randn(2, channels, 32, 32)
     assert torch.equal(again.eval()(x), front.eval()(x))
@@ -80,15 +79,15 @@ def test_front_is_rebuilt_without_the_folder(save: Any, channels: int, tmp_path:
 
 
 def test_identity_follows_weights_and_preprocessor(tmp_path: Path) -> None:
-    name = f"transformers:{save_vit(tmp_path / 'model')}"
+    name = f"hf:{save_vit(tmp_path / 'model')}"
     first = weights_hash(name)
     assert weights_hash(name) == first
     moved = shutil.copytree(tmp_path / "model", tmp_path / "moved")
-    assert weights_hash(f"transformers:{moved}") == first
+    assert weights_hash(f"hf:{moved}") == first
     settings = json.loads((moved / "preprocessor_config.json").read_text())
     (moved / "preprocessor_config.json").write_text(json.dumps(settings | {"image_mean": [0.5, 0.5, 0.5]}))
     save_vit(tmp_path / "model", seed=1)
-    assert len({first, weights_hash(name), weights_hash(f"transformers:{moved}")}) == 3
+    assert len({first, weights_hash(name), weights_hash(f"hf:{moved}")}) == 3
 
 
 def test_loading_leaves_the_generator_and_the_library_as_they_were(
@@ -99,50 +98,57 @@ def test_loading_leaves_the_generator_and_the_library_as_they_were(
     folder = save_vit(tmp_path / "model", pooler=False)
     before, verbosity = torch.get_rng_state(), logging.get_verbosity()
     capfd.readouterr()
-    load(f"transformers:{folder}")
+    load(f"hf:{folder}")
     assert torch.equal(torch.get_rng_state(), before) and logging.get_verbosity() == verbosity
     assert logging.is_progress_bar_enabled()
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_model_that_was_fetched_before_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_the_cache_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     commit, model = "0" * 40, tmp_path / "models--owner--some-model"
     folder = save_vit(model / "snapshots" / commit)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(commit)
-    by_name, by_folder = (load(f"transformers:{place}") for place in ("owner/some-model", folder))
-    assert by_name.recipe == by_folder.recipe
+    by_name, by_folder = (load(f"hf:{source}") for source in ("owner/some-model", folder))
+    assert by_name.arch_config == by_folder.arch_config
     for preprocessor in model.rglob("preprocessor_config.json"):
         preprocessor.unlink()
-    with pytest.raises(UserError, match="of the transformers model owner/some-model cannot be read.*hf download owner"):
-        load("transformers:owner/some-model")
+    with pytest.raises(
+        UserError,
+        match="of the transformers model owner/some-model, which holds its normalisation, cannot be read.*hf download owner",
+    ):
+        load("hf:owner/some-model")
 
 
 # refusals -----------------------------------------------------------------------------------------------------------
 
 
 def test_models_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **more: asked.append(address))
-    for place in (str(tmp_path / "nowhere"), "owner/such-a-model", "vit", "\x00", "x" * 5000):
+    pytest.importorskip("transformers")
+    requests: list[object] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **more: requests.append(address))
+    for source in (str(tmp_path / "nowhere"), "owner/such-a-model", "vit", "\x00", "x" * 5000):
         with pytest.raises(
-            UserError, match="cannot be loaded.*give a folder that exists, or fetch.*hf download"
-        ) as said:
-            load(f"transformers:{place}")
-        assert len(str(said.value)) < 500
-    assert not asked, "the network was asked"
+            UserError, match="cannot be loaded.*give a folder that exists, or download.*hf download"
+        ) as error:
+            load(f"hf:{source}")
+        assert len(str(error.value)) < 500
+    assert not requests, "the internet was used"
 
 
 def test_folders_that_lack_something(tmp_path: Path) -> None:
     folder = save_vit(tmp_path / "model")
     (folder / "preprocessor_config.json").rename(tmp_path / "kept.json")
-    with pytest.raises(UserError, match="nobody knows what images it expects.*must hold what save_pretrained writes"):
-        load(f"transformers:{folder}")
+    with pytest.raises(
+        UserError, match="which holds its normalisation, cannot be read.*must hold what save_pretrained writes"
+    ):
+        load(f"hf:{folder}")
     (tmp_path / "kept.json").rename(folder / "preprocessor_config.json")
     (folder / "model.safetensors").rename(tmp_path / "kept.safetensors")
     with pytest.raises(UserError, match="cannot be loaded.*must hold what save_pretrained writes"):
-        load(f"transformers:{folder}")
+        load(f"hf:{folder}")
 
 
 def test_a_model_without_some_of_its_weights(tmp_path: Path) -> None:
@@ -152,11 +158,11 @@ def test_a_model_without_some_of_its_weights(tmp_path: Path) -> None:
     state = load_file(file)
     del state[next(name for name in state if name.endswith("cls_token"))]
     save_file(state, file, metadata={"format": "pt"})
-    with pytest.raises(UserError, match="comes without the weight '.*cls_token'"):
-        load(f"transformers:{file.parent}")
+    with pytest.raises(UserError, match="lacks the weight '.*cls_token'"):
+        load(f"hf:{file.parent}")
 
 
 def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match="install unissl with the extra 'transformers'"):
-        load("transformers:any")
+        load("hf:any")

@@ -99,7 +99,9 @@ def test_gradient_reaches_all_but_the_discarded() -> None:
     names, parameters = zip(*net.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     without = {name for name, g in zip(names, gradients, strict=True) if g is None or not g.abs().sum() > 0}
-    assert without == net.untrained_parameters() == {f"{key}.{part}" for key in DISCARDED for part in ("weight", "bias")}
+    assert (
+        without == net.untrained_parameters() == {f"{key}.{part}" for key in DISCARDED for part in ("weight", "bias")}
+    )
 
 
 def test_discarded_statistics_follow_the_data_in_training_only() -> None:

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from unissl.nets.kernels import code_cache as code_cache
+from unissl.nets.kernels import code_cache
 from unissl.nets.kernels.winograd import kernels_available
 from unissl.utils.cache import cache_folder
 
 
 def test_what_was_kept_is_recalled_by_all_that_it_depends_on() -> None:
-    code_cache.write_code(code_cache.place("text", "processor"), b"code")
-    assert code_cache.read_code(code_cache.place("text", "processor")) == b"code"
-    assert code_cache.read_code(code_cache.place("text", "another")) is None
-    assert code_cache.read_code(code_cache.place("textprocessor", "")) is None
+    code_cache.write_code(code_cache.code_path("text", "processor"), b"code")
+    assert code_cache.read_code(code_cache.code_path("text", "processor")) == b"code"
+    assert code_cache.read_code(code_cache.code_path("text", "another")) is None
+    assert code_cache.read_code(code_cache.code_path("textprocessor", "")) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
 def test_damaged_files_are_not_believed(damage: bytes) -> None:
-    path = code_cache.place("text")
+    path = code_cache.code_path("text")
     code_cache.write_code(path, b"code")
     path.write_bytes(damage)
     assert code_cache.read_code(path) is None
@@ -34,7 +34,7 @@ def test_damaged_files_are_not_believed(damage: bytes) -> None:
 def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "file"))
-    path = code_cache.place("text")
+    path = code_cache.code_path("text")
     code_cache.write_code(path, b"code")
     assert code_cache.read_code(path) is None
 
@@ -48,7 +48,7 @@ def test_code_can_be_made_where_we_develop() -> None:
 
 def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernels_available():
-        pytest.skip("machine code cannot be made here")
+        pytest.skip("kernels cannot be compiled here")
     from unissl.nets.kernels import norm_act_ir as norm_act_code
 
     x = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last)
@@ -65,7 +65,7 @@ def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> N
 
     compiled: list[Path] = []
     write_code = code_cache.write_code
-    monkeypatch.setattr(code_cache, "keep", lambda path, made: (compiled.append(path), write_code(path, made)))
+    monkeypatch.setattr(code_cache, "write_code", lambda path, code: (compiled.append(path), write_code(path, code)))
     assert torch.equal(means(), first)
     assert not compiled
     for path in (cache_folder() / "code").iterdir():
@@ -76,7 +76,7 @@ def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="there are no users")
 def test_what_others_could_have_written_is_not_run() -> None:
-    path = code_cache.place("text")
+    path = code_cache.code_path("text")
     code_cache.write_code(path, b"code")
     for at, mode, safe in ((path, 0o620, 0o600), (path, 0o602, 0o600), (path.parent, 0o770, 0o700)):
         at.chmod(mode)
@@ -87,7 +87,7 @@ def test_what_others_could_have_written_is_not_run() -> None:
 
 def test_links_are_neither_written_through_nor_believed(tmp_path: Path) -> None:
     """Code behind a link was chosen by whoever made the link."""
-    path = code_cache.place("text")
+    path = code_cache.code_path("text")
     code_cache.write_code(path, b"code")
     mine = tmp_path / "mine"
     mine.write_bytes(path.read_bytes())
@@ -96,14 +96,14 @@ def test_links_are_neither_written_through_nor_believed(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(mine)
     assert code_cache.read_code(path) is None
-    path.with_name(f".{path.name}.{os.getpid()}.draft").symlink_to(mine)
+    path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to(mine)
     code_cache.write_code(path, b"other code")
     assert code_cache.read_code(path) == b"other code" and not path.is_symlink()
     assert mine.read_bytes() == before
 
 
 def test_a_linked_folder_is_left_alone(tmp_path: Path) -> None:
-    path = code_cache.place("text")
+    path = code_cache.code_path("text")
     path.parent.symlink_to(tmp_path)
     code_cache.write_code(path, b"code")
     assert code_cache.read_code(path) is None and list(tmp_path.iterdir()) == []

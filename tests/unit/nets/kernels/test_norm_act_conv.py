@@ -1,8 +1,9 @@
-"""BatchNorm, activation and convolution in one go against the three layers."""
+"""BatchNorm, activation and convolution fused, against the three layers."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,17 +12,17 @@ from torch import Tensor, nn
 from unissl.distributed.batch_norm import GlobalBatchNorm
 from unissl.nets.kernels import norm_act_conv as module
 from unissl.nets.kernels import winograd
-from unissl.nets.kernels.norm_act_conv import Activation, norm_act_conv
+from unissl.nets.kernels.norm_act_conv import Activation, apply_norm_act_conv
 from unissl.nets.kernels.winograd import Conv3x3
 
 if not winograd.kernels_available():
-    pytest.skip("machine code cannot be made here", allow_module_level=True)
+    pytest.skip("kernels cannot be compiled here", allow_module_level=True)
 
 
 @pytest.fixture(autouse=True)
 def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr(winograd, "WORTH", 1)
+    monkeypatch.setattr(winograd, "MIN_ELEMENTS", 1)
     monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
 
 
@@ -45,27 +46,27 @@ def one_after_the_other(
 
 @pytest.mark.parametrize("momentum", [0.3, None])
 @pytest.mark.parametrize("activation", [nn.LeakyReLU(0.1), nn.ReLU()], ids=str)
-@pytest.mark.parametrize("with_beside", [False, True])
+@pytest.mark.parametrize("with_residual", [False, True])
 @pytest.mark.parametrize("shape", [(2, 16, 16, 4, 4), (7, 32, 48, 8, 12), (5, 64, 16, 16, 16)], ids=str)
 def test_is_the_three_layers_with_their_gradients(
-    shape: tuple[int, ...], with_beside: bool, activation: Activation, momentum: float | None
+    shape: tuple[int, ...], with_residual: bool, activation: Activation, momentum: float | None
 ) -> None:
     count, inputs, outputs, height, width = shape
     norm, conv = lively_norm(inputs), Conv3x3(inputs, outputs).double()
     norm.momentum = momentum
     other = copy.deepcopy(norm)
     x = map_of(count, inputs, height, width)
-    residual = map_of(count, outputs, height, width) if with_beside else None
+    residual = map_of(count, outputs, height, width) if with_residual else None
     assert module.can_fuse(norm, activation, conv, x, residual)
     y, expected = (
-        norm_act_conv(norm, activation, conv, x, residual),
+        apply_norm_act_conv(norm, activation, conv, x, residual),
         one_after_the_other(other, activation, conv, x, residual),
     )
     torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-12)
     dy = torch.randn_like(y)
-    given = [x, conv.weight, *([] if residual is None else [residual])]
-    mine = torch.autograd.grad(y, [*given, norm.weight, norm.bias], dy)
-    theirs = torch.autograd.grad(expected, [*given, other.weight, other.bias], dy)
+    inputs_ = [x, conv.weight, *([] if residual is None else [residual])]
+    mine = torch.autograd.grad(y, [*inputs_, norm.weight, norm.bias], dy)
+    theirs = torch.autograd.grad(expected, [*inputs_, other.weight, other.bias], dy)
     for one, another in zip(mine, theirs, strict=True):
         torch.testing.assert_close(one, another, rtol=1e-10, atol=1e-11)
     for one, another in zip(norm.buffers(), other.buffers(), strict=True):
@@ -80,14 +81,14 @@ def test_a_mean_that_is_far_from_zero_costs_no_digits() -> None:
     torch.testing.assert_close(mean, x.double().mean((0, 2, 3)), rtol=64 * 2**-24, atol=0)  # 64 pixels, 24 bits
     torch.testing.assert_close(var, x.double().var((0, 2, 3), unbiased=False), rtol=1e-4, atol=0)
     exact = one_after_the_other(copy.deepcopy(norm).double(), nn.ReLU(), copy.deepcopy(conv).double(), x.double(), None)
-    torch.testing.assert_close(norm_act_conv(norm, nn.ReLU(), conv, x).double(), exact, rtol=0, atol=5e-3)
+    torch.testing.assert_close(apply_norm_act_conv(norm, nn.ReLU(), conv, x).double(), exact, rtol=0, atol=5e-3)
 
 
 def test_two_passes_before_a_gradient() -> None:
     """The running statistics move between them, and no gradient depends on these."""
     norm, conv, activation = lively_norm(16), Conv3x3(16, 16).double(), nn.ReLU()
     xs = map_of(3, 16, 8, 8), map_of(4, 16, 8, 8)
-    sum(norm_act_conv(norm, activation, conv, x).square().sum() for x in xs).backward()
+    sum(apply_norm_act_conv(norm, activation, conv, x).square().sum() for x in xs).backward()
     got = [p.grad for p in (*norm.parameters(), conv.weight)]
     norm.zero_grad(), conv.zero_grad()
     sum(one_after_the_other(norm, activation, conv, x, None).square().sum() for x in xs).backward()
@@ -97,40 +98,48 @@ def test_two_passes_before_a_gradient() -> None:
 
 def test_of_all_maps_only_the_input_is_kept() -> None:
     norm, conv, x = lively_norm(16), Conv3x3(16, 16).double(), map_of(4, 16, 8, 8)
-    kept: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        norm_act_conv(norm, nn.ReLU(), conv, x, residual=map_of(4, 16, 8, 8))
-    assert sorted(kept)[-2:] == sorted([conv.weight.numel(), x.numel()])
+    saved: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+        apply_norm_act_conv(norm, nn.ReLU(), conv, x, residual=map_of(4, 16, 8, 8))
+    assert sorted(saved)[-2:] == sorted([conv.weight.numel(), x.numel()])
+
+
+def without_bias() -> nn.BatchNorm2d:
+    """As ``bias=False`` of newer versions of torch."""
+    norm = nn.BatchNorm2d(16)
+    norm.register_parameter("bias", None)
+    return norm
 
 
 @pytest.mark.parametrize(
-    "norm",
+    "make_norm",
     [
-        lively_norm(16).eval(),
-        nn.BatchNorm2d(16, affine=False).double(),
-        nn.BatchNorm2d(16, track_running_stats=False).double(),
-        nn.BatchNorm2d(16, bias=False).double(),
-        GlobalBatchNorm(16).double(),
+        lambda: lively_norm(16).eval(),
+        lambda: nn.BatchNorm2d(16, affine=False),
+        lambda: nn.BatchNorm2d(16, track_running_stats=False),
+        without_bias,
+        lambda: GlobalBatchNorm(16),
     ],
     ids=["evaluation", "no parameters", "no statistics", "no bias", "over processes"],
 )
-def test_other_layers_run_one_after_the_other(norm: nn.BatchNorm2d) -> None:
+def test_other_layers_run_one_after_the_other(make_norm: Callable[[], nn.BatchNorm2d]) -> None:
+    norm = make_norm().double()
     conv, x = Conv3x3(16, 16).double().eval(), map_of(4, 16, 8, 8)
     assert not module.can_fuse(norm, nn.ReLU(), conv, x, None)
     other = copy.deepcopy(norm)
     expected = one_after_the_other(other, nn.ReLU(), conv, x, None)
-    assert torch.equal(norm_act_conv(norm, nn.ReLU(), conv, x), expected)
+    assert torch.equal(apply_norm_act_conv(norm, nn.ReLU(), conv, x), expected)
 
 
 def test_what_does_not_fit_is_left_to_torch() -> None:
     conv, x = Conv3x3(16, 16).double(), map_of(4, 16, 8, 8)
     with pytest.raises(RuntimeError, match="running_mean"):
-        norm_act_conv(lively_norm(32), nn.ReLU(), conv, x)
+        apply_norm_act_conv(lively_norm(32), nn.ReLU(), conv, x)
     everywhere = torch.ones(16, 1, 1, dtype=torch.float64)
     norm = lively_norm(16)
     assert not module.can_fuse(norm, nn.ReLU(), conv, x, everywhere)
     expected = one_after_the_other(copy.deepcopy(norm), nn.ReLU(), conv, x, None)
-    torch.testing.assert_close(norm_act_conv(norm, nn.ReLU(), conv, x, everywhere), expected + 1)
+    torch.testing.assert_close(apply_norm_act_conv(norm, nn.ReLU(), conv, x, everywhere), expected + 1)
 
 
 def test_another_activation_is_not_taken_for_one_of_ours() -> None:
@@ -142,7 +151,7 @@ def test_another_activation_is_not_taken_for_one_of_ours() -> None:
     for activation in (nn.SiLU(), Doubled(0.1)):
         norm = lively_norm(16)
         expected = one_after_the_other(copy.deepcopy(norm), activation, conv, x, None)
-        assert torch.equal(norm_act_conv(norm, activation, conv, x), expected)
+        assert torch.equal(apply_norm_act_conv(norm, activation, conv, x), expected)
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -150,7 +159,7 @@ def test_who_hooks_into_a_layer_is_asked(place: int) -> None:
     layers = lively_norm(16), nn.ReLU(), Conv3x3(16, 16).double()
     x, asked = map_of(4, 16, 8, 8), []
     layers[place].register_forward_hook(lambda layer, *_: asked.append(layer))
-    norm_act_conv(*layers, x)
+    apply_norm_act_conv(*layers, x)
     assert asked == [layers[place]]
 
 
@@ -164,10 +173,21 @@ def test_threads_share_the_images(threads: int) -> None:
     torch.set_num_threads(threads)
     try:
         assert module.can_fuse(norm, activation, conv, x, residual)
-        y = norm_act_conv(norm, activation, conv, x, residual)
+        y = apply_norm_act_conv(norm, activation, conv, x, residual)
         mine = torch.autograd.grad(y, [x, conv.weight, norm.weight, norm.bias], dy)
     finally:
         torch.set_num_threads(before)
     theirs = torch.autograd.grad(expected, [x, conv.weight, other.weight, other.bias], dy)
     for one, another in zip((y, *mine), (expected, *theirs), strict=True):
         torch.testing.assert_close(one, another, rtol=1e-10, atol=1e-11)
+
+
+def test_global_hooks_are_called() -> None:
+    layers, calls = (lively_norm(16), nn.ReLU(), Conv3x3(16, 16).double()), []
+    handle = nn.modules.module.register_module_forward_hook(lambda layer, *_: calls.append(layer))
+    try:
+        apply_norm_act_conv(*layers, map_of(4, 16, 8, 8))
+    finally:
+        handle.remove()
+    assert calls == list(layers)
+    assert module.can_fuse(*layers, map_of(4, 16, 8, 8), None)

@@ -18,7 +18,7 @@ from unissl.nets.kernels import winograd
 from unissl.nets.kernels.winograd import Conv3x3, convolve
 
 if not winograd.kernels_available():
-    pytest.skip("machine code cannot be made here", allow_module_level=True)
+    pytest.skip("kernels cannot be compiled here", allow_module_level=True)
 from unissl.nets.kernels import winograd_ir as code
 
 SHAPES = [(1, 16, 16, 4, 4), (5, 32, 16, 16, 16), (3, 16, 48, 8, 32), (7, 64, 128, 8, 8), (9, 48, 16, 4, 12)]
@@ -206,7 +206,7 @@ def test_the_layer_takes_tiles_in_training_only(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_an_llvm_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "has_code", lambda: False)
+    monkeypatch.setattr(winograd, "kernels_available", lambda: False)
     layer, x = Conv3x3(16, 32).double(), images(*LARGE)
     assert torch.equal(layer(x), conv2d(x, layer.weight, padding=1))
 
@@ -218,7 +218,7 @@ def test_an_llvm_that_is_not_known_is_not_used(error: type[Exception], monkeypat
 
     code.forward.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(code, "compile_", refuse)
+        patch.setattr(code, "compile_function", refuse)
         assert not winograd.kernels_available.__wrapped__()
     assert winograd.kernels_available.__wrapped__()
 
@@ -279,7 +279,7 @@ def test_a_whole_network_computes_the_same(name: str, monkeypatch: pytest.Monkey
     x = images(12, 3, 16, 16)
     results = []
     for worth in (1, 1 << 40):
-        monkeypatch.setattr(winograd, "WORTH", worth)
+        monkeypatch.setattr(winograd, "MIN_ELEMENTS", worth)
         monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
         net, called = copy.deepcopy(first), Counter()
         for function in ("forward", "backward"):
