@@ -87,7 +87,7 @@ def compare(texts: list[str], truth: np.ndarray, seed: int, labels: int, steps: 
     y = np.full(len(rest), None, dtype=object)
     y[given] = truth[rest][given]
     linear = LogisticRegression(C=10, max_iter=1000).fit(vectors[given], truth[rest][given])
-    sage = SAGEClassifier(steps=steps, random_state=seed, settings={"augment": {"feature_dropout": DROPOUT}}).fit(
+    sage = SAGEClassifier(steps=steps, random_state=seed, config={"augment": {"feature_dropout": DROPOUT}}).fit(
         vectors, y
     )
     return {

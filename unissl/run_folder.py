@@ -95,7 +95,7 @@ class RunFolder:
                     draft.unlink(missing_ok=True)
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        if not current().first:
+        if not current().is_main:
             return
         with explain_disk_errors(self.metrics), open_regular(self.metrics, "ab") as handle:
             handle.write(json.dumps(line).encode() + b"\n")

@@ -14,8 +14,8 @@ from cli_helpers import Refuses, call, picture, succeed
 
 from unissl.config import read_toml, to_tree
 from unissl.data import DataConfig, load
+from unissl.inference.exporters.base import FromPixels
 from unissl.inference.model import load_model
-from unissl.inference.onnx import FromPixels
 from unissl.run.config import build_config, fit_to_data
 from unissl.run_folder import RunFolder
 
@@ -107,11 +107,11 @@ def test_food101_is_learnt_from_cuts_of_larger_images(food_run: tuple[Path, Path
     model = load_model(RunFolder(out))
     test = load(DataConfig(name="food101", root=str(root))).test
     assert test is not None
-    said = model.predict(test.images)
+    said = model.predict_pixels(test.images)
     stored = pq.read_table(out / "test_predictions.parquet").to_pydict()
     assert np.allclose(said.confidence, stored["confidence"], atol=1e-5)
-    assert np.allclose(said.probs, model.predict(test.images[:, 2:34, 2:34]).probs, atol=1e-6)
-    assert not np.allclose(said.probs, model.predict(test.images[:, :32, :32]).probs, atol=1e-6)
+    assert np.allclose(said.probs, model.predict_pixels(test.images[:, 2:34, 2:34]).probs, atol=1e-6)
+    assert not np.allclose(said.probs, model.predict_pixels(test.images[:, :32, :32]).probs, atol=1e-6)
 
 
 def test_a_food101_model_is_used_like_any_other(food_run: tuple[Path, Path], here: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_food101_model_is_used_like_any_other(food_run: tuple[Path, Path], her
     model, images = load_model(RunFolder(out)), np.random.default_rng(0).integers(0, 256, (5, 36, 36, 3), np.uint8)
     with torch.no_grad():
         exported, _ = FromPixels(model)(torch.from_numpy(images))  # what becomes an ONNX file
-    assert np.allclose(exported.numpy(), model.predict(images).probs, atol=1e-5)
+    assert np.allclose(exported.numpy(), model.predict_pixels(images).probs, atol=1e-5)
 
 
 def fitted(data: DataConfig, **said: Any) -> dict[str, Any]:

@@ -80,14 +80,14 @@ def make_files(folder: Path) -> list[str]:
     return sorted(str(folder / file.name) for file in folder.iterdir())
 
 
-@pytest.mark.parametrize("kind", ["grey with a temperature", "colour"])
+@pytest.mark.parametrize("kind", ["grey and calibrated", "colour"])
 def test_the_file_predicts_alone(kind: str, finished_run: Path, photo_run: tuple[Path, str], here: Path) -> None:
     grey = kind.startswith("grey")
     shutil.copytree(finished_run if grey else photo_run[0], "run")
     manifest = json.loads(Path("run/manifest.json").read_text())
-    assert (manifest["temperature"] != 1) == grey and manifest["channels"] == (1 if grey else 3)
-    said = succeed("export", "run", "--onnx").out
-    assert "run/model.onnx" in said and "of torch on" in said and "images of the run" in said
+    assert (manifest["calibration"]["temperature"] != 1) == grey and manifest["channels"] == (1 if grey else 3)
+    printed = succeed("export", "run").out
+    assert "run/model.onnx" in printed and "of torch on" in printed and "images of the run" in printed
     files = make_files(here / "new")
     succeed("predict", "run", *files, "--out", "ours.parquet")
     ours = pq.read_table("ours.parquet").to_pydict()
@@ -97,7 +97,7 @@ def test_the_file_predicts_alone(kind: str, finished_run: Path, photo_run: tuple
     np.testing.assert_allclose(theirs["confidence"], ours["confidence"], atol=1e-4)
     np.testing.assert_allclose(theirs["outlier_score"], ours["outlier_score"], atol=1e-4)
     beside = json.loads(Path("run/model.onnx.json").read_text())
-    assert beside["class_names"] == manifest["class_names"] and beside["temperature"] == manifest["temperature"]
+    assert beside["class_names"] == manifest["class_names"] and beside["calibration"] == manifest["calibration"]
     assert beside["input"]["shape"] == ["batch", 8, 8, manifest["channels"]]
 
 
@@ -105,28 +105,28 @@ def test_where_the_images_are_gone_noise_is_compared(photo_run: tuple[Path, str]
     shutil.copytree(photo_run[0], "run")
     config = Path("run/config.toml")
     config.write_text(config.read_text().replace(str(photo_run[0].parent), "/nowhere"))
-    assert "256 images of noise" in succeed("export", "run", "--onnx", "--out", "there.onnx").out
+    assert "256 images of noise" in succeed("export", "run", "--format", "onnx", "--out", "there.onnx").out
     assert Path("there.onnx").exists() and Path("there.onnx.json").exists() and not Path("run/model.onnx").exists()
 
 
 def test_refusals(refuses: Refuses, finished_run: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuses("export", finished_run, says=("there is one, --onnx",))
-    refuses("export", "nowhere", "--onnx", says=("nowhere holds no trained model",))
+    refuses("export", finished_run, "--format", "onxn", says=("no export format 'onxn'", "Did you mean 'onnx'"))
+    refuses("export", "nowhere", says=("nowhere holds no trained model",))
     for name in ("taken.onnx", "half.onnx.json"):
         Path(name).write_text("mine")
-    refuses("export", finished_run, "--onnx", "--out", "taken.onnx", says=("taken.onnx exists already", "--out"))
-    refuses("export", finished_run, "--onnx", "--out", "half.onnx", says=("half.onnx.json exists already", "--out"))
+    refuses("export", finished_run, "--out", "taken.onnx", says=("taken.onnx exists already", "--out"))
+    refuses("export", finished_run, "--out", "half.onnx", says=("half.onnx.json exists already", "--out"))
     with monkeypatch.context() as patch:
         found = importlib.util.find_spec
         patch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else found(name))
-        refuses("export", finished_run, "--onnx", "--out", "new.onnx", says=("pip install 'unissl[onnx]'",))
+        refuses("export", finished_run, "--out", "new.onnx", says=("pip install 'unissl[onnx]'",))
 
 
 def test_a_file_that_disagrees_is_not_left_behind(
     refuses: Refuses, finished_run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unissl.inference import onnx as export
+    from unissl.inference.exporters import base
 
-    exact = export.outlier_score
-    monkeypatch.setattr(export, "outlier_score", lambda said: exact(said) + 2e-4)
-    refuses("export", finished_run, "--onnx", "--out", "new.onnx", says=("differs from the trained one by 2.0e-04",))
+    exact = base.outlier_scores_of
+    monkeypatch.setattr(base, "outlier_scores_of", lambda outputs: exact(outputs) + 2e-4)
+    refuses("export", finished_run, "--out", "new.onnx", says=("differs from the trained one by 2.0e-04",))

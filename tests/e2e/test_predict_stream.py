@@ -19,30 +19,30 @@ import pytest
 from cli_helpers import Refuses, call, picture, succeed
 
 from unissl.data import read_images
-from unissl.inference import journal as draft
-from unissl.inference import predict_files as stream
-from unissl.inference.model import load_model
-from unissl.run_folder import RunFolder
+from unissl.inference import journal, predict_files
+from unissl.inference.image_source import DecodedChunk
+from unissl.inference.model import Model, load_model
+from unissl.inference.prediction_table import RECORD, Records
 
 FILES, SMALL_CHUNK = 110, 8
 SLOWED_DOWN = f"""
 import sys, time
-from unissl.evaluation import stream
-stream.CHUNK = {SMALL_CHUNK}
+from unissl.inference import predict_files
+predict_files.CHUNK = {SMALL_CHUNK}
 from unissl.cli import main
 from unissl.inference.model import Model
-really_predict = Model.predict
-def predict(model, images):
+original = Model.predict_pixels
+def predict_pixels(*arguments):
     time.sleep(0.05)
-    return really_predict(model, images)
-Model.predict = predict
+    return original(*arguments)
+Model.predict_pixels = predict_pixels
 main(sys.argv[1:])
 """
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stream, draft):
+    for module in (predict_files, journal):
         monkeypatch.setattr(module, "CHUNK", SMALL_CHUNK)
 
 
@@ -60,21 +60,21 @@ def new(here: Path) -> Path:
 def stopped(
     finished_run: Path, new: Path, small_chunks: None, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[int], Path]:
-    """Stop the command with Ctrl-C after some chunks; returns the draft."""
+    """Stop the command with Ctrl-C after some chunks; returns the partial file."""
 
     def stop(chunks: int) -> Path:
-        really_append = draft.PredictionJournal.append
+        original = journal.PredictionJournal.append
 
-        def append(self: draft.PredictionJournal, records: stream.Records) -> None:
+        def append(self: journal.PredictionJournal, records: Records) -> None:
             if self.done == chunks * SMALL_CHUNK:
                 raise KeyboardInterrupt
-            really_append(self, records)
+            original(self, records)
 
         with monkeypatch.context() as patch:
-            patch.setattr(draft.PredictionJournal, "append", append)
+            patch.setattr(journal.PredictionJournal, "append", append)
             outcome = call("predict", finished_run, "new", "--out", "table.csv")
         assert outcome.code == 130
-        assert f"stopped after {chunks * SMALL_CHUNK} of {FILES} files; the same command goes on" in outcome.err
+        assert f"stopped after {chunks * SMALL_CHUNK} of {FILES} files; rerun the same command to resume" in outcome.err
         assert not Path("table.csv").exists()
         return Path("table.csv.part")
 
@@ -102,7 +102,7 @@ def test_killed_at_random_moments(finished_run: Path, new: Path) -> None:
         assert process.wait() == -9 and part.exists() and not Path("killed.csv").exists()
     for name in ("killed.csv", "calm.csv"):
         done = subprocess.run([*command, name], capture_output=True, text=True, env=environment, check=True)
-        assert ("going on after" in done.stderr) == (name == "killed.csv")
+        assert ("resuming after" in done.stderr) == (name == "killed.csv")
     assert Path("killed.csv").read_bytes() == Path("calm.csv").read_bytes()
     assert sorted(path.name for path in Path().iterdir()) == ["calm.csv", "killed.csv", "new"]
 
@@ -110,7 +110,7 @@ def test_killed_at_random_moments(finished_run: Path, new: Path) -> None:
 def test_cut_off_anywhere(finished_run: Path, stopped: Callable[[int], Path]) -> None:
     """Every kind of torn end, and a block that the disk has lost."""
     part = stopped(5)
-    content, record = part.read_bytes(), stream.RECORD.itemsize
+    content, record = part.read_bytes(), RECORD.itemsize
     start = content.index(b"\n") + 1
     assert len(content) == start + 5 * SMALL_CHUNK * record
     succeed("predict", finished_run, "new", "--out", "calm.csv")
@@ -129,34 +129,34 @@ def test_only_the_rest_is_done(
     finished_run: Path, stopped: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped(10)
-    asked: list[int] = []
-    really_predict = stream._records
+    counts: list[int] = []
+    original = predict_files.predict_chunk
 
-    def records(model: object, decoded: stream.Decoded, count: int) -> stream.Records:
-        asked.append(count)
-        return really_predict(model, decoded, count)  # type: ignore[arg-type]
+    def predict_chunk(model: Model, chunk: DecodedChunk, count: int, batch_size: int | None) -> Records:
+        counts.append(count)
+        return original(model, chunk, count, batch_size)
 
-    monkeypatch.setattr(stream, "_records", records)
+    monkeypatch.setattr(predict_files, "predict_chunk", predict_chunk)
     outcome = succeed("predict", finished_run, "new", "--out", "table.csv")
-    assert sum(asked) == FILES - 10 * SMALL_CHUNK and "going on after 80 of 110 files" in outcome.err
+    assert sum(counts) == FILES - 10 * SMALL_CHUNK and "resuming after 80 of 110 files" in outcome.err
 
 
-def test_a_draft_of_something_else_is_refused(
+def test_a_partial_file_of_something_else_is_refused(
     refuses: Refuses, finished_run: Path, stopped: Callable[[int], Path]
 ) -> None:
     part = stopped(2)
     again = ("predict", finished_run, "new", "--out", "table.csv")
-    refuses("predict", finished_run, "new/001.png", "--out", "table.csv", says=("or of other files", "delete it"))
+    refuses("predict", finished_run, "new/001.png", "--out", "table.csv", says=("or of other images", "delete it"))
     shutil.copytree(finished_run, "other")
     manifest = Path("other/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"temperature"', '"review": {}, "temperature"'))
-    refuses("predict", "other", "new", "--out", "table.csv", says=("table.csv.part", "another model's"))
+    manifest.write_text(manifest.read_text().replace('"net"', '"new": {}, "net"'))
+    refuses("predict", "other", "new", "--out", "table.csv", says=("table.csv.part", "of another model"))
     with part.open("rb") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)
         refuses(*again, says=("Another command is writing table.csv.part",))
     for foreign in ("my notes\n", '{"format": "mine"}\n', "{}\n", "[1]\n", "x" * 10_000):
         part.write_text(foreign)
-        refuses(*again, says=("table.csv.part is not a draft", "move it away"))
+        refuses(*again, says=("table.csv.part is not a partial file", "move it away"))
 
 
 @pytest.mark.parametrize("count", [1, SMALL_CHUNK - 1, SMALL_CHUNK, SMALL_CHUNK + 1, 2 * SMALL_CHUNK])
@@ -167,33 +167,36 @@ def test_ends_of_chunks(finished_run: Path, new: Path, small_chunks: None, count
 
 
 def test_rows_are_what_the_model_says(finished_run: Path, new: Path, small_chunks: None) -> None:
-    said = succeed("predict", finished_run, "new", "--out", "table.csv")
-    assert said.err == "skipped new/050.png: not an image that Pillow can read\n"
+    outcome = succeed("predict", finished_run, "new", "--out", "table.csv")
+    assert outcome.err == "skipped new/050.png: not an image that Pillow can read\n"
     succeed("predict", finished_run, "new", "--out", "table.parquet")
     table, lines = pq.read_table("table.parquet").to_pylist(), rows_of("table.csv")
     assert succeed("predict", finished_run, "new").out.replace("\r\n", "\n") == Path("table.csv").read_text()
-    model = load_model(RunFolder(finished_run))
+    model = load_model(finished_run)
+    thresholds = model.manifest.review_thresholds
     for start in range(0, FILES, SMALL_CHUNK):
         chunk = table[start : start + SMALL_CHUNK]
         readable = [row for row in chunk if row["file"] != "new/050.png"]
-        made = model.predict(read_images([row["file"] for row in readable], 8, 1)[0])
+        made = model.predict_pixels(read_images([row["file"] for row in readable], 8, 1)[0])
         assert [row["class"] for row in readable] == [model.class_names[c] for c in made.classes]
+        assert [row["class_index"] for row in readable] == made.classes.tolist()
         for name in ("confidence", "margin", "outlier_score"):
             np.testing.assert_array_equal(np.float32([row[name] for row in readable]), getattr(made, name))
-    broken = {"class": None, "confidence": None, "margin": None, "outlier_score": None, "review": "unreadable"}
+    names = ("class", "class_index", "confidence", "margin", "outlier_score")
+    broken = {**dict.fromkeys(names), "review": "unreadable"}
     assert table[50] == {"file": "new/050.png", **broken}
     assert lines[50] == {"file": "new/050.png", **dict.fromkeys(broken, ""), "review": "unreadable"}
     for row, line in zip(table, lines, strict=True):
         if row["class"] is not None:
             assert line["file"] == row["file"] and line["review"] == (row["review"] or "")
             assert float(line["confidence"]) == pytest.approx(row["confidence"], abs=5.1e-5)
-            expected = "outlier" if row["outlier_score"] > model.doubt.outlier else None
+            expected = "outlier" if row["outlier_score"] > thresholds.outlier else None
             assert row["review"] == (
-                expected or ("low-confidence" if row["confidence"] < model.doubt.confidence else None)
+                expected or ("low-confidence" if row["confidence"] < thresholds.confidence else None)
             )
     unsure, outside = ([row["review"] for row in table].count(reason) for reason in ("low-confidence", "outlier"))
     reasons = ", ".join(f"{n} {reason}" for n, reason in ((unsure, "low-confidence"), (outside, "outlier")) if n)
-    assert said.out == f"110 files in table.csv; look at: {reasons}{', ' if reasons else ''}1 unreadable\n"
+    assert outcome.out == f"110 files in table.csv; review: {reasons}{', ' if reasons else ''}1 unreadable\n"
 
 
 def test_odd_names(finished_run: Path, here: Path) -> None:

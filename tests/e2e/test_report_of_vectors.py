@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_helpers import make_photos, succeed
+from unissl.nets.pretrained import WEIGHTS
 
 from unissl.features.extract import extract_features as features
 from unissl.inference.model import load_model
-from unissl.nets.pretrained import WEIGHTS
 from unissl.report.load_run import read_record
 from unissl.report.samples import collect_samples
 from unissl.run.config import stored_config
@@ -60,5 +60,5 @@ def test_the_backbone_is_not_asked_again(
         succeed("report", "run")
     assert "farther from every class than nine in ten" in Path("run/report.html").read_text()
     assert seen.outsiders is not None and len(seen.outsiders.score) == 6 and seen.pool_said is not None
-    whole = load_model(folder).predict(np.asarray(dataset.train.images)[seen.labelled])
+    whole = load_model(folder).predict_pixels(np.asarray(dataset.train.images)[seen.labelled])
     assert np.allclose(seen.said.probs, whole.probs, atol=difference)

@@ -60,8 +60,8 @@ def test_pool_predictions_are_those_of_the_model(photo_run: PhotoRun, workshop: 
     for row in rows:
         with Image.open(workshop / "photos" / row["file"]) as image:
             pixels = np.asarray(image.resize((8, 8), Image.Resampling.BILINEAR))
-        probs = np.sort(model.predict(pixels[None]).probs[0])
-        assert row["class"] == model.class_names[model.predict(pixels[None]).classes[0]]
+        probs = np.sort(model.predict_pixels(pixels[None]).probs[0])
+        assert row["class"] == model.class_names[model.predict_pixels(pixels[None]).classes[0]]
         assert row["confidence"] == pytest.approx(probs[-1], rel=1e-4)
         assert row["margin"] == pytest.approx(probs[-1] - probs[-2], rel=1e-4, abs=1e-6)
 
@@ -84,11 +84,12 @@ def test_manifest(photo_run: PhotoRun) -> None:
     assert manifest.pop("method")["name"] == summary["method"] == "sage"
     assert manifest.pop("labelled_counts") == summary["labelled"]
     assert manifest.pop("pool_images") == summary["pool"]["images"]
-    assert manifest.pop("temperature") == summary["calibration"]["temperature"] == 1  # six test images are too few
-    levels = manifest.pop("review")
+    assert manifest.pop("calibration") == {"kind": "temperature", "temperature": 1}  # six test images are too few
+    assert summary["calibration"]["temperature"] == 1
+    levels = manifest.pop("review_thresholds")
     assert 0.5 <= levels["confidence"] <= 0.95 and 0.5 <= levels["outlier"] <= 1
     assert manifest == {
-        "format": "unissl-model-1",
+        "format": "unissl-model-2",
         "net": "small",
         "class_names": ["cat", "dog"],
         "height": 8,

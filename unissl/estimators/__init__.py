@@ -1,6 +1,6 @@
-"""Classifiers with scikit-learn's interface: arrays in, labels out, nothing left on the disk."""
+"""Classifiers with scikit-learn's interface: arrays in, labels out, no files."""
 
 from unissl.estimators.classifier import SAGEClassifier, SemiSupervisedClassifier
-from unissl.estimators.refusal import RefusedInput
+from unissl.estimators.labels import InvalidInput
 
-__all__ = ["RefusedInput", "SAGEClassifier", "SemiSupervisedClassifier"]
+__all__ = ["InvalidInput", "SAGEClassifier", "SemiSupervisedClassifier"]

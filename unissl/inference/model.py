@@ -209,12 +209,12 @@ def load_weights(module: nn.Module, folder: RunFolder) -> None:
     module.load_state_dict(weights, strict=True)
 
 
-def load_model(run: str | Path | RunFolder) -> Model:
-    """The model of a finished run."""
+def load_model(run: str | Path | RunFolder, manifest: Manifest | None = None) -> Model:
+    """The model of a finished run; ``manifest`` is its manifest if that has been read before."""
     folder = run if isinstance(run, RunFolder) else RunFolder(run)
     if not folder.model.exists():
         raise UserError(f"{folder.path} holds no trained model; give the folder of a finished run.")
-    manifest = read_manifest(folder)
+    manifest = manifest or read_manifest(folder)
     module = build_from_manifest(manifest)
     load_weights(module, folder)
     if manifest.calibration != IDENTITY:

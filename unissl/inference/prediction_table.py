@@ -7,6 +7,7 @@ To add a column that follows from the probabilities, add it to ``NUMBERS``.
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -137,9 +138,10 @@ class PredictionTable:
     def to_pandas(self) -> Any:
         """A pandas.DataFrame."""
         try:
-            return self._arrow.to_pandas()
+            importlib.import_module("pandas")
         except ImportError:
             raise UserError("pandas is not installed; install it with pip install pandas, or use to_arrow().") from None
+        return self._arrow.to_pandas()
 
     def save(self, path: str | Path) -> None:
         """Write a .csv or .parquet file, by the suffix; an existing file is replaced."""

@@ -26,8 +26,8 @@ import unissl
 from unissl import SAGEClassifier, SemiSupervisedClassifier
 from unissl.data.images.decode import scale_arrays
 from unissl.estimators import classifier as classifier_module
-from unissl.estimators.inputs import VectorInputs
-from unissl.estimators.settings import settings_of_fit
+from unissl.estimators.config import config_of_fit
+from unissl.estimators.inputs import FeatureInputs
 from unissl.evaluation.predictions import predict_rows
 from unissl.methods.base import Needs
 from unissl.methods.registry import all_methods
@@ -172,36 +172,36 @@ def test_stored_classifiers_predict_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @needs_weights
-@pytest.mark.parametrize("how", [{"frozen": True}, {"pretrained": True, "train_blocks": 0}])
+@pytest.mark.parametrize("how", [{"freeze_backbone": True}, {"pretrained": True, "unfreeze_last": 0}])
 def test_images_through_a_pretrained_network(how: dict[str, Any]) -> None:
     """What is learnt on stored vectors is predicted from images, and nothing of those is stored."""
     photos = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
     y = np.arange(12) % 4 - 1
-    made = quick(net="efficientnet-lite0", settings={"net": how, "augment": {"cached_views": 1}}).fit(photos, y)
+    made = quick(net="efficientnet-lite0", config={"net": how, "augment": {"cached_views": 1}}).fit(photos, y)
     cached = sorted(Path(os.environ["UNISSL_CACHE"]).iterdir())
     probs = made.predict_proba(photos[::-1])
     assert (pickle.loads(pickle.dumps(made)).predict_proba(photos[::-1]) == probs).all()
     assert sorted(Path(os.environ["UNISSL_CACHE"]).iterdir()) == cached
-    if "frozen" in how:
+    if "freeze_backbone" in how:
         fitted = made._fitted
-        views = fitted.inputs.training(photos, fitted.config, torch.device("cpu"))
+        views = fitted.inputs.training_views(photos, fitted.config, torch.device("cpu"))
         wanted = predict_rows(fitted.learner.predict, views).probs[::-1]
         np.testing.assert_allclose(probs, wanted, rtol=1e-4)
         with pytest.raises(ValueError, match="needs images"):
-            SemiSupervisedClassifier("cdmad", net="efficientnet-lite0", settings={"net": how}).fit(photos, y)
+            SemiSupervisedClassifier("cdmad", net="efficientnet-lite0", config={"net": how}).fit(photos, y)
 
 
 @needs_weights
 def test_images_large_enough_for_it_go_blown_up_through_a_frozen_network() -> None:
     images = np.random.default_rng(0).integers(0, 256, (12, 28, 24), dtype=np.uint8)
-    made = quick(settings={"augment": {"cached_views": 1}}).fit(images, np.arange(12) % 4 - 1)
+    made = quick(config={"augment": {"cached_views": 1}}).fit(images, np.arange(12) % 4 - 1)
     config = made._fitted.config
     assert config.net.freeze_backbone and config.data.image_size == 96 and not config.augment.flip
     again = pickle.loads(pickle.dumps(made))
     assert (again.predict_proba(images) == made.predict_proba(images)).all()
     enlarged = scale_arrays(images[..., None], 96)
     inputs = made._fitted.inputs
-    seen = inputs.prediction(images[..., None], config, torch.device("cpu"))("none", np.arange(12))
+    seen = inputs.prediction_views(images[..., None], config, torch.device("cpu"))("none", np.arange(12))
     wanted = replace(inputs, size=None).prediction(enlarged, config, torch.device("cpu"))("none", np.arange(12))
     assert (seen == wanted).all()
 
@@ -215,22 +215,22 @@ def test_images_large_enough_for_it_go_blown_up_through_a_frozen_network() -> No
         (SAGEClassifier(), (9, 300, 300, 3), 160),
         (SAGEClassifier(), (9, 8, 8, 1), None),
         (SAGEClassifier(net="wrn-10-1"), (9, 28, 28, 1), None),
-        (SAGEClassifier(settings={"net": {"name": "wrn-10-1"}}), (9, 28, 28, 1), None),
+        (SAGEClassifier(config={"net": {"name": "wrn-10-1"}}), (9, 28, 28, 1), None),
         (SemiSupervisedClassifier("meta-expert"), (9, 28, 28, 1), None),
     ],
 )
 def test_which_images_go_through_a_frozen_network(estimator: Any, shape: tuple[int, ...], frozen: int | None) -> None:
-    config = settings_of_fit(estimator, np.zeros(shape, np.uint8), 3)
+    config = config_of_fit(estimator, np.zeros(shape, np.uint8), 3)
     assert (config.net.freeze_backbone, config.data.image_size) == (frozen is not None, frozen)
 
 
 def test_without_its_weights_a_network_is_trained_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.estimators.settings.installed", lambda name: False)
-    assert not settings_of_fit(SAGEClassifier(), np.zeros((9, 28, 28, 1), np.uint8), 3).net.freeze_backbone
+    monkeypatch.setattr("unissl.estimators.config.backbone_installed", lambda name: False)
+    assert not config_of_fit(SAGEClassifier(), np.zeros((9, 28, 28, 1), np.uint8), 3).net.freeze_backbone
 
 
 def test_clones_are_unfitted_and_share_nothing() -> None:
-    made = quick(settings={"optim": {"lr": 0.01}})
+    made = quick(config={"optim": {"lr": 0.01}})
     copy = clone(made)
     assert copy.get_params() == made.get_params() and not hasattr(copy, "classes_")
     assert (
@@ -259,17 +259,17 @@ def test_score_counts_labelled_rows_with_their_weights() -> None:
 
 def test_settings_go_on_top_of_arguments() -> None:
     X, _, y = iris()
-    made = quick(settings={"train": {"steps": 2}, "method": {"ridge": 0.5}}).fit(X, y)
+    made = quick(config={"train": {"steps": 2}, "method": {"ridge": 0.5}}).fit(X, y)
     assert made.n_iter_ == 2 and made._fitted.config.method.ridge == 0.5  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("steps", "wanted"), [(5, 0.0), (100, 0.9), (1000, 0.99), (5000, 0.99)])
 def test_a_short_fit_has_a_short_memory(steps: int, wanted: float) -> None:
     X, y = np.zeros((9, 2)), 3
-    assert settings_of_fit(SAGEClassifier(steps=steps), X, y).optim.ema_decay == pytest.approx(wanted)
-    own = SAGEClassifier(steps=steps, settings={"optim": {"ema_decay": 0.95}})
-    assert settings_of_fit(own, X, y).optim.ema_decay == 0.95
-    assert settings_of_fit(SemiSupervisedClassifier("calimatch", steps=steps), X, y).optim.ema_decay == 0.0
+    assert config_of_fit(SAGEClassifier(steps=steps), X, y).optim.ema_decay == pytest.approx(wanted)
+    own = SAGEClassifier(steps=steps, config={"optim": {"ema_decay": 0.95}})
+    assert config_of_fit(own, X, y).optim.ema_decay == 0.95
+    assert config_of_fit(SemiSupervisedClassifier("calimatch", steps=steps), X, y).optim.ema_decay == 0.0
 
 
 def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,10 +285,10 @@ def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"steps": 5, "minutes": 1}, "leave out one"),
         ({"steps": 0}, "train.steps"),
         ({"net": "wrn-10-1"}, "network for images"),
-        ({"settings": [1]}, "dictionary of groups"),
-        ({"settings": {"seed": 3}}, "random_state instead"),
-        ({"settings": {"data": {"image_size": 32}}}, "give X instead"),
-        ({"settings": {"method": {"treshold": 0.9}}}, "Did you mean 'threshold'"),
+        ({"config": [1]}, "dictionary of groups"),
+        ({"config": {"seed": 3}}, "random_state instead"),
+        ({"config": {"data": {"image_size": 32}}}, "give X instead"),
+        ({"config": {"method": {"treshold": 0.9}}}, "Did you mean 'threshold'"),
         ({"device": "meta"}, "no device"),
         ({"random_state": -1}, "seed"),
     ],
@@ -321,7 +321,7 @@ def test_unsuited_images_are_refused() -> None:
         with pytest.raises(ValueError, match="fitted to images"):
             made.predict(other)
     X, _, y = iris()
-    with pytest.raises(ValueError, match="fitted to vectors"):
+    with pytest.raises(ValueError, match="fitted to features"):
         quick().fit(X, y).predict(np.zeros((1, 8, 8), np.uint8))
 
 
@@ -372,10 +372,10 @@ def test_a_signal_ends_more_than_the_fit(
 
 def test_standardised_entries_against_a_loop() -> None:
     table = np.array([[1.0, 7.0, 1e9], [3.0, 7.0, 1e9 + 2], [8.0, 7.0, 1e9 + 1]])
-    inputs = VectorInputs.of(table)
+    inputs = FeatureInputs.of(table)
     new = np.array([[2.0, 8.0, 1e9 + 1], [1e9, 7.0, 1e9 - 1e6]])
-    config = settings_of_fit(SAGEClassifier(), table, 2)
-    made = inputs.prediction(new, config, torch.device("cpu"))("none", np.arange(2))
+    config = config_of_fit(SAGEClassifier(), table, 2)
+    made = inputs.prediction_views(new, config, torch.device("cpu"))("none", np.arange(2))
     for row in range(2):
         for column in range(3):
             entries = table[:, column].tolist()

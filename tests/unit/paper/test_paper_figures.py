@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("figure-runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNISSL_CACHE", str(root / "cache"))
-        patch.setattr("unissl.run.results.draw_files", lambda *_: [])
+        patch.setattr("unissl.run.results.write_charts", lambda *_: [])
         for name, tree in TRAINED.items():
             run(build_config(merge(TINY, tree)), root / name, quiet=True)
     for name, changed in EDITED.items():
@@ -115,7 +115,7 @@ def test_the_default_number_of_anchors_is_that_of_the_network(temperature: float
     """A temperature other than 1 stands around the network, so names in the model differ."""
     folder = shutil.copytree(runs / "sage", tmp_path / "sage")
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "temperature": temperature}))
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "calibration": {"kind": "temperature", "temperature": temperature}}))
     assert sensitivity.value_of(read_run(folder), "method.num_anchors") == build("small", 10, 1).feat_dim + 1.0
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from unissl.augment import AugmentConfig
-from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.data import DataConfig
 from unissl.errors import UserError
@@ -33,7 +30,7 @@ def features_of_test(run: FinishedRun, most: int = MOST_IMAGES) -> tuple[Floats,
     known = np.flatnonzero(dataset.test.labels >= 0)
     rows = np.sort(np.random.default_rng(0).permutation(known)[:most])
     model = load_model(run.folder)
-    views = ImageViews(dataset.test.images, AugmentConfig(), model.mean, model.std, torch.device("cpu"))
+    views = model.views(dataset.test.images)
     with Progress("looking at test images", len(rows)) as progress:
         _, features = predict_with_features(model, views, rows, progress)
     return features, dataset.test.labels[rows]

@@ -18,8 +18,9 @@ from mutate import hostile_tree
 from unissl.config import to_toml
 from unissl.evaluation.predictions import Predictions
 from unissl.inference.journal import PredictionJournal
-from unissl.inference.predict_files import CHUNK, READ, RECORD
-from unissl.inference.prediction_table import count_reviews, table_rows
+from unissl.inference.predict_files import CHUNK
+from unissl.inference.prediction_table import READ, RECORD, count_reviews, file_tables
+from unissl.inference.review import ReviewThresholds
 from unissl.report.html import render
 from unissl.report.load_run import read_record
 from unissl.run.config import build_config
@@ -64,7 +65,7 @@ SUMMARY: dict[str, Any] = {
         {"kind": "exact", "copies": [{"part": "test", "row": 1, "label": 0, "file": "a"}, {"part": "pool", "row": 2}]}
     ],
     "warnings": ["a warning"],
-    "calibration": {"temperature": 1.2, "ece_before": 0.2, "ece_after": 0.1},
+    "calibration": {"kind": "temperature", "temperature": 1.2, "ece": 0.2, "ece_after": 0.1},
     "parameters": 100,
     "seconds": 3.0,
     "versions": {"unissl": "1", "torch": "2"},
@@ -78,7 +79,7 @@ METRICS = [
 ]
 ESTIMATE = {"rows": [0, 1, 2, 3], "truth": [0, 1, 2, 2], "predicted": [0, 1, 1, 2]}
 MANIFEST: dict[str, Any] = {
-    "format": "unissl-model-1",
+    "format": "unissl-model-2",
     "unissl": "1",
     "net": "small",
     "method": {"name": "labels-only"},
@@ -92,7 +93,7 @@ MANIFEST: dict[str, Any] = {
     "mean": [0.5],
     "std": [0.25],
     "parameters": 100,
-    "temperature": 1.2,
+    "calibration": {"kind": "temperature", "temperature": 1.2},
     "review_thresholds": {"confidence": 0.5, "outlier": 1.0},
 }
 
@@ -128,9 +129,9 @@ def lay_run(place: Path, tested: bool = True) -> RunFolder:
     write_json(folder.manifest, MANIFEST)
     images = np.zeros((10, 8, 8, 1), np.uint8)
     table = ImageTable(images, np.array([0, 1, 2, 2, 0, 1, 2, 0, 1, -2]), tuple(NAMES), tuple("abcdefghij"))
-    write_pool_predictions(folder, table, rows[4:], predictions(6))
+    write_pool_predictions(folder, table, rows[4:], predictions(6), ReviewThresholds())
     if tested:
-        write_test_predictions(folder, table, predictions(10))
+        write_test_predictions(folder, table, predictions(10), ReviewThresholds())
     return folder
 
 
@@ -232,8 +233,8 @@ def draft_reader(home: Path) -> Reader:
             assert found.done in (0, CHUNK, CHUNK + 5)
             assert 1 <= found.threads <= 4096
             count_reviews(found.blocks())
-            rows = [row for block in table_rows(files[: found.done], found.blocks(), NAMES) for row in block]
-            assert len(rows) == found.done
+            tables = file_tables(files[: found.done], found.blocks(), NAMES)
+            assert sum(table.num_rows for table in tables) == found.done
 
     def hostile(rng: Random) -> bytes:
         head, _, rest = whole.partition(b"\n")

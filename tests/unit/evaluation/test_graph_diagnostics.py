@@ -32,7 +32,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take most of the time of a tiny run."""
-    monkeypatch.setattr("unissl.run.results.draw_files", lambda *_: [])
+    monkeypatch.setattr("unissl.run.results.write_charts", lambda *_: [])
 
 
 def unit(*rows: list[float]) -> Tensor:
@@ -125,8 +125,8 @@ def lines(folder: RunFolder) -> list[dict[str, Any]]:
 
 def test_the_record_changes_no_other_number_and_survives_a_resume(tmp_path: Path) -> None:
     train = {"steps": 4, "evaluations": 2, "log_every": 1}
-    plain = run(build_config({**TINY, "train": train}), tmp_path / "plain", quiet=True)
-    watched = run(build_config({**TINY, "train": {**train, "diagnostics": True}}), tmp_path / "watched", quiet=True)
+    plain = run(build_config({**TINY, "train": train}), tmp_path / "plain")
+    watched = run(build_config({**TINY, "train": {**train, "diagnostics": True}}), tmp_path / "watched")
     kept = lines(watched.folder)
     records = [line.pop("pool") for line in kept if line["kind"] == "eval"]
     assert kept == lines(plain.folder)
@@ -137,7 +137,7 @@ def test_the_record_changes_no_other_number_and_survives_a_resume(tmp_path: Path
     shutil.copytree(watched.folder.path, cut)
     (cut / "summary.json").unlink()
     sorted((cut / "checkpoints").iterdir())[-1].unlink()
-    assert lines(resume(cut, quiet=True).folder) == lines(watched.folder)
+    assert lines(resume(cut).folder) == lines(watched.folder)
 
 
 def test_without_truth_there_is_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,5 +151,5 @@ def test_without_truth_there_is_no_record(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("unissl.run.pipeline.load_data", forgetful)
     tree = {**TINY, "split": {}, "train": {"steps": 2, "evaluations": 1, "diagnostics": True}}
-    finished = run(build_config(tree), tmp_path / "run", quiet=True)
+    finished = run(build_config(tree), tmp_path / "run")
     assert [line["pool"] for line in finished.folder.read_metrics() if line["kind"] == "eval"] == [{}]
