@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo bench test lint clean
+.PHONY: install demo bench method-files test lint clean
 
 install: .venv/installed
 
@@ -18,7 +18,12 @@ demo: install
 
 # About an hour; nothing else should run meanwhile. `make bench BENCH='step --quick'` for a part or a trial.
 bench: install
-	$(BIN)/unissl bench $(BENCH)
+	PYTHONPATH=benchmarks $(BIN)/python -m suite $(BENCH)
+
+# After adding a method: its golden curve, and its rows in the tables of README.md and docs/methods.md.
+method-files: install
+	$(BIN)/python tests/golden/regenerate.py
+	$(BIN)/python tests/e2e/method_tables.py
 
 lint: install
 	$(BIN)/ruff check .

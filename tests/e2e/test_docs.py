@@ -15,19 +15,18 @@ import test_method_imports as import_contract
 import test_methods as contract
 from cli_helpers import make_photos, succeed
 from hub_models import save_vit
+from method_tables import between_markers, tables
 from safetensors.torch import save_file
 
 import unissl.methods
 from unissl.autoconfig.recipes import RECIPES, with_recipe
 from unissl.cli import app, main
-from unissl.cli.listings import methods
 from unissl.config import merge, parse_overrides
 from unissl.data import known
 from unissl.methods.registry import all_methods
 from unissl.methods.sage import SAGEConfig
-from unissl.nets import build
+from unissl.nets import DEFAULT_BACKBONE, backbone_installed, build
 from unissl.nets import list_networks as known_nets
-from unissl.nets.pretrained import installed
 from unissl.run.config import build_config
 from unissl.run.pipeline import run
 
@@ -40,7 +39,7 @@ FEW_STEPS = [
     *("--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 ]
 """What makes a command of a page a matter of seconds."""
-needs_weights = pytest.mark.skipif(not installed("efficientnet-lite0"), reason="needs unissl[photos]")
+needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs unissl[photos]")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -212,11 +211,9 @@ def test_every_equation_of_the_paper_has_a_test_in_the_symbol_table() -> None:
     assert numbers == set(range(1, 11))
 
 
-def test_the_table_of_methods_is_that_of_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
-    methods(markdown=True)
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    shown = text.split("<!-- methods:start -->\n")[1].split("<!-- methods:end -->")[0]
-    assert shown == capsys.readouterr().out, "put the output of 'unissl methods --markdown' into docs/methods.md"
+def test_the_tables_of_methods_are_those_of_the_registry() -> None:
+    for path, expected in tables().items():
+        assert between_markers(path.read_text(encoding="utf-8")) == expected, "run 'make method-files'"
 
 
 def test_the_switches_in_the_docs_exist() -> None:
@@ -307,7 +304,7 @@ def test_the_python_of_the_api_page_runs(here: Path, monkeypatch: pytest.MonkeyP
 def test_the_example_method_of_contributing_trains(example_method: str, tmp_path: Path) -> None:
     tiny = {"net": {"name": "small"}, "train": {"steps": 3, "log_every": 1}, "batch": {"labelled": 4, "unlabelled": 8}}
     tree = with_recipe(merge(tiny, {"method": {"name": example_method}}), "digits")
-    finished = run(build_config(tree), tmp_path / "run", quiet=True)
+    finished = run(build_config(tree), tmp_path / "run")
     lines = [line for line in finished.folder.read_metrics() if line["kind"] == "train"]
     assert [sorted(line["loss"]) for line in lines] == [["sup", "unsup"]] * 3
 

@@ -1,4 +1,4 @@
-"""Twenty steps of every method and form give the stored losses. ``regenerate.py`` beside this file writes them."""
+"""Twenty steps of every method and form give the stored losses, which ``regenerate.py`` writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from curves import CASES, STEPS, curve, path_of, read
 
 @pytest.mark.parametrize("case", CASES)
 def test_curve_is_the_stored_one(case: str) -> None:
-    assert path_of(case).exists(), f"new method: python tests/golden/regenerate.py {case}"
+    assert path_of(case).exists(), f"{case} has no golden curve yet: run 'make method-files'"
     stored, now = read(case), curve(case)
     assert list(now) == list(stored)
     for name, values in now.items():

@@ -72,8 +72,9 @@ def strong_all(
 ) -> None:
     """Crop each image (see ``crop_all``), send it through its operations and fill its rectangle.
 
-    ``codes`` (n, slots) are those of ``CODES`` or -1, ``magnitudes`` those of ``randaugment.choose``. Where an operation
-    moves pixels, ``which`` is its row in the four tables of ``geometry.Source``, elsewhere -1. ``rectangles`` are first and last row, first and last column.
+    ``codes`` (n, slots) are those of ``CODES`` or -1, ``magnitudes`` those of ``randaugment.choose``. Where an
+    operation moves pixels, ``which`` is its row in the four tables of ``geometry.Source``, elsewhere -1. ``rectangles``
+    are first and last row, first and last column.
     """
     size = out[0].size
     spare = np.zeros(size + 3, np.uint8)  # a copy of an image, and a black pixel

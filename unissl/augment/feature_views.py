@@ -1,10 +1,11 @@
 """Views of feature vectors: augmentation where only the numbers of a frozen backbone are left.
 
-A row holds one feature vector or several: the first is that of the clean image, the others are those of augmented views,
-made once by the backbone and cached. A strong view is a cached one, drawn at random, or the clean one if none is cached;
-a share of its entries is dropped and the rest scaled up, so that the mean stays. A weak view is the clean vector, a share
-of which labelled images may lack too. A second weak view (``flip``, ``weak2``) lacks a small share of entries of its own:
-a flip or a crop of a feature vector does not exist, and the same numbers twice would leave consistency nothing to learn.
+A row holds one feature vector or several: the first is that of the clean image, the others are those of augmented
+views, made once by the backbone and cached. A strong view is a cached one, drawn at random, or the clean one if none is
+cached; a share of its entries is dropped and the rest scaled up, so that the mean stays. A weak view is the clean
+vector, a share of which labelled images may lack too. A second weak view (``flip``, ``weak2``) lacks a small share of
+entries of its own: a flip or a crop of a feature vector does not exist, and the same numbers twice would leave
+consistency nothing to learn.
 """
 
 from __future__ import annotations

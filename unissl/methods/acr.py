@@ -67,6 +67,7 @@ class ACRConfig(MethodConfig):
 class ACR(Method):
     Config = ACRConfig
     title, venue, family = "ACR", "CVPR 2023", "long-tailed"
+    idea = "a balanced head, and logit adjustment by the estimated class distribution"
     link = "https://doi.org/10.1109/CVPR52729.2023.00338"
     anchors: Tensor
     pool_prior: Tensor

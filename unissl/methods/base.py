@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 
+FAMILIES = ("universal", "closed-set", "long-tailed", "open-set", "supervised")
+
+
 class Network(Protocol):
     """The part of a backbone that methods rely on."""
 
@@ -87,6 +90,9 @@ class Method(nn.Module):
     title: ClassVar[str]
     venue: ClassVar[str]
     family: ClassVar[str]
+    """One of ``FAMILIES``."""
+    idea: ClassVar[str]
+    """Half a line for the table of the README."""
     link: ClassVar[str]
     needs: ClassVar[frozenset[Needs]] = frozenset()
     replaces_head: ClassVar[bool] = False

@@ -140,6 +140,7 @@ class Heads(nn.Module):
 class CaliMatch(Method):
     Config = CaliMatchConfig
     title, venue, family = "CaliMatch", "ICCV 2025", "open-set"
+    idea = "open set: calibrated confidences select the images"
     link = "https://arxiv.org/abs/2508.00922"
     needs, replaces_head = frozenset({Needs.HELDOUT_LABELS}), True
     class_profile: Tensor

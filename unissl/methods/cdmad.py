@@ -53,6 +53,7 @@ class CDMADConfig(MethodConfig):
 class CDMAD(Method):
     Config = CDMADConfig
     title, venue, family = "CDMAD", "CVPR 2024", "long-tailed"
+    idea = "subtracts the bias that the model has on a white image"
     link = "https://arxiv.org/abs/2403.10391"
     needs = frozenset({Needs.IMAGES})
 

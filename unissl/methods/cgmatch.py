@@ -114,6 +114,7 @@ def forgiving_loss(logits: Tensor, labels: Tensor, exponent: float) -> Tensor:
 class CGMatch(Method):
     Config = CGMatchConfig
     title, venue, family = "CGMatch", "CVPR 2025", "closed-set"
+    idea = "also uses low-confidence images whose predictions are stable"
     link = "https://arxiv.org/abs/2503.02231"
     confidence_mean: Tensor
     gap_mean: Tensor

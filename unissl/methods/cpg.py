@@ -79,6 +79,7 @@ class CPGConfig(MethodConfig):
 class CPG(Method):
     Config = CPGConfig
     title, venue, family = "CPG", "NeurIPS 2025", "long-tailed"
+    idea = "images with stable predictions join the labelled set"
     link = "https://arxiv.org/abs/2510.03993"
     given: Tensor
     counts: Tensor

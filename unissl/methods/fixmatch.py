@@ -35,6 +35,7 @@ class FixMatchConfig(MethodConfig):
 class FixMatch(Method):
     Config = FixMatchConfig
     title, venue, family = "FixMatch", "NeurIPS 2020", "closed-set"
+    idea = "confident pseudo-labels of a weak view are targets of the strong view"
     link = "https://arxiv.org/abs/2001.07685"
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:

@@ -50,6 +50,7 @@ class FlexMatchConfig(MethodConfig):
 class FlexMatch(Method):
     Config = FlexMatchConfig
     title, venue, family = "FlexMatch", "NeurIPS 2021", "closed-set"
+    idea = "FixMatch with a lower threshold for classes that are learnt slowly"
     link = "https://arxiv.org/abs/2110.08263"
     stored: Tensor
 

@@ -56,6 +56,7 @@ class FreeMatchConfig(MethodConfig):
 class FreeMatch(Method):
     Config = FreeMatchConfig
     title, venue, family = "FreeMatch", "ICLR 2023", "closed-set"
+    idea = "self-adaptive thresholds and a fairness term"
     link = "https://arxiv.org/abs/2205.07246"
     global_threshold: Tensor
     probability: Tensor

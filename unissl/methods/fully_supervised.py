@@ -28,7 +28,8 @@ class FullySupervisedConfig(MethodConfig):
 
 class FullySupervised(Method):
     Config = FullySupervisedConfig
-    title, venue, family = "FullySupervised", "-", "supervised reference"
+    title, venue, family = "Fully supervised", "-", "supervised"
+    idea = "upper bound: the true labels of the unlabelled images are given"
     link = "-"
     needs = frozenset({Needs.POOL_LABELS})
 

@@ -23,7 +23,8 @@ class LabelsOnlyConfig(MethodConfig):
 
 class LabelsOnly(Method):
     Config = LabelsOnlyConfig
-    title, venue, family = "Labels only", "-", "supervised reference"
+    title, venue, family = "Labels only", "-", "supervised"
+    idea = "lower bound: labelled images only"
     link = "-"
 
     @classmethod

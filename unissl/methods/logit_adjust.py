@@ -43,7 +43,8 @@ class LogitAdjustConfig(MethodConfig):
 
 class LogitAdjust(Method):
     Config = LogitAdjustConfig
-    title, venue, family = "Logit adjustment", "ICLR 2021", "supervised reference"
+    title, venue, family = "Logit adjustment", "ICLR 2021", "supervised"
+    idea = "the same upper bound with logits adjusted by the class distribution"
     link = "https://arxiv.org/abs/2007.07314"
     needs = frozenset({Needs.POOL_LABELS})
     log_prior: Tensor

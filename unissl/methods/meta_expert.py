@@ -189,6 +189,7 @@ class Experts(nn.Module):
 class MetaExpert(Method):
     Config = MetaExpertConfig
     title, venue, family = "Meta-Expert", "ICML 2025", "long-tailed"
+    idea = "three experts for head, middle and tail classes, and a gate"
     link = "https://arxiv.org/abs/2505.16341"
     needs = frozenset({Needs.TAPS})
     taps = (*DEPTHS, "map")

@@ -167,6 +167,7 @@ class ProjectionHead(nn.Sequential):
 class SAGE(Method):
     Config = SAGEConfig
     title, venue, family = "SAGE", "ICML 2026", "universal"
+    idea = "relations between images from a random walk on a graph; see [docs/sage.md](docs/sage.md)"
     link: ClassVar[str] = "https://github.com/Yaxin-ML/SAGE"
     log_prior: Tensor
     anchors: Tensor

@@ -114,6 +114,7 @@ class OpenHead(nn.Linear):
 class SCOMatch(Method):
     Config = SCOMatchConfig
     title, venue, family = "SCOMatch", "ECCV 2024", "open-set"
+    idea = "open set: the least confident images train an extra outlier class"
     link = "https://arxiv.org/abs/2409.17512"
     replaces_head = True
     tau_ood: Tensor

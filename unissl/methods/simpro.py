@@ -61,6 +61,7 @@ class SimProConfig(MethodConfig):
 class SimPro(Method):
     Config = SimProConfig
     title, venue, family = "SimPro", "ICML 2024", "long-tailed"
+    idea = "estimates the class distribution of the unlabelled images by expectation maximisation"
     link = "https://arxiv.org/abs/2402.13505"
     pool_prior: Tensor
     seen_prior: Tensor

@@ -52,6 +52,7 @@ class SoftMatchConfig(MethodConfig):
 class SoftMatch(Method):
     Config = SoftMatchConfig
     title, venue, family = "SoftMatch", "ICLR 2023", "closed-set"
+    idea = "a Gaussian weight on confidence instead of a threshold"
     link = "https://arxiv.org/abs/2301.10921"
 
     def __init__(self, cfg: SoftMatchConfig, info: DataInfo) -> None:

@@ -93,6 +93,7 @@ class Heads(nn.Module):
 class SSB(Method):
     Config = SSBConfig
     title, venue, family = "SSB", "ICCV 2023", "open-set"
+    idea = "open set: FixMatch with an outlier detector"
     link = "https://arxiv.org/abs/2311.10572"
     replaces_head = True
 
