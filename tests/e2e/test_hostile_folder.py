@@ -147,7 +147,7 @@ def test_an_installed_factory_is_not_replaced(hostile: Path, tmp_path: Path, mon
     monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
     monkeypatch.chdir(hostile)
     try:
-        assert load_factory("nets_of_mine:make", "nets_of_mine", "make").feature_length == 5
+        assert load_factory("nets_of_mine:make", "nets_of_mine", "make").feat_dim == 5
     finally:
         sys.modules.pop("nets_of_mine", None)
 

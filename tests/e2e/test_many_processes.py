@@ -10,9 +10,9 @@ import torch
 from cli_helpers import Outcome, call, succeed
 from process_group import on_processes
 from safetensors.torch import load_file
-from unissl.nets.pretrained import installed
 
 from unissl.distributed.group import World
+from unissl.nets import DEFAULT_BACKBONE, backbone_installed
 
 WORDS = (
     *("train", "--data", "digits", "--method", "fixmatch", "--net", "small", "--steps", "6", "--threads", "1"),
@@ -104,7 +104,7 @@ def test_help_knows_resume_auto() -> None:
     assert "auto" in succeed("train", "--help").out
 
 
-@pytest.mark.skipif(not installed("efficientnet-lite0"), reason="needs the extra 'photos'")
+@pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
 def test_each_process_distils_for_itself_and_only_one_prints(here: Path) -> None:
     overrides = {
         "train.evaluations": 1,

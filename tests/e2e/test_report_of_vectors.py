@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli_helpers import make_photos, succeed
-from unissl.nets.pretrained import WEIGHTS
 
-from unissl.features.extract import extract_features as features
+from unissl.features import extract as features
 from unissl.inference.model import load_model
+from unissl.nets import DEFAULT_BACKBONE, backbone_installed
 from unissl.report.load_run import read_record
 from unissl.report.samples import collect_samples
 from unissl.run.config import stored_config
 from unissl.run_folder import RunFolder
 from unissl.splits.open_set import load_data
 
-PACKAGE = WEIGHTS["efficientnet-lite0"].package
 TRAIN = (
     *("train", "--images", "photos", "--test", "photos-test", "--no-baseline", "--quiet", "--steps", "2"),
     *(
@@ -35,7 +33,7 @@ TRAIN = (
 )
 
 
-@pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+@pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
 @pytest.mark.parametrize(
     ("epochs", "difference"),
     [(0.0, 1e-4), (1.5, 2e-3)],  # where the last stages were trained, they read maps that are kept in half precision

@@ -139,7 +139,7 @@ def place(rng: Random, content: bytes | bytearray) -> int:
 
 HOSTILE_VALUES = (
     None, True, False, 0, -1, 1, 2, 2**31, 2**53 + 1, 2**63, 2**64, 10**400, 0.5, -0.0, 1e308, float("nan"),
-    float("inf"), "", "a", "../../etc/passwd", "/dev/zero", "\x00", "\ud800", "a" * 10_000, "transformers:/nowhere",
+    float("inf"), "", "a", "../../etc/passwd", "/dev/zero", "\x00", "\ud800", "a" * 10_000, "hf:/nowhere",
     "os:abort", "canary_of_the_fuzzer:make", "wrn-999994-999", "wrn-10-9999999", "resnet-50", [], [[]], [0], [None],
     ["a"], {}, {"a": 1}, [1e308] * 3, [[0] * 3] * 3, "labels-only", "sage",
 )  # fmt: skip

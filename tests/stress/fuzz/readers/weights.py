@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from case import Make, Reader
@@ -109,7 +108,7 @@ def manifest_reader(home: Path) -> Reader:
         if rng.random() < 0.1:
             tree |= {
                 "net": rng.choice(
-                    ("os:abort", "canary_of_the_fuzzer:make", "transformers:x", "small@x.safetensors", "timm:x")
+                    ("os:abort", "canary_of_the_fuzzer:make", "hf:x", "small@x.safetensors", "timm:x")
                 )
             }
             tree["frozen"] = rng.random() < 0.5
@@ -198,7 +197,7 @@ def backbone_manifest_reader(home: Path) -> Reader:
 
 def published_reader(home: Path) -> Reader:
     """The .pth file of an installed package: nothing but the very file that was published is given to torch."""
-    from unissl.nets import pretrained
+    from unissl.nets.backbones.base import PackagedWeights, _read
 
     package = "weights_for_the_fuzzer"
     memory = io.BytesIO()
@@ -207,14 +206,13 @@ def published_reader(home: Path) -> Reader:
     place = lay(home / package, {"__init__.py": b"", "w.pth": content})
     import hashlib
 
-    known = pretrained.WEIGHTS["efficientnet-lite0"]
     digest = hashlib.sha256(content).hexdigest()
-    entry = type(known)(package, "w.pth", digest, 8)
+    weights = PackagedWeights(package, "1", "w.pth", digest)
 
     def read(damaged: bytes) -> None:
         (place / "w.pth").write_bytes(damaged)
-        with patch.dict(pretrained.WEIGHTS, fuzzed=entry):
-            pretrained._read("fuzzed")
+        _read.cache_clear()
+        weights.read("fuzzed")
 
     return Reader([content], read, lambda rng: mutated(rng, [content]))
 
