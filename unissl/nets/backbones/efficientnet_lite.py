@@ -150,19 +150,19 @@ def fold_batch_norm(net: Network) -> Network:
     return folded
 
 
-def rename_in_order(published: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_in_order(published: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The published tensors under our names: both list the layers from input to output.
 
     They must agree in number and, one by one, in shape and the last part of the name ("running_mean").
     """
-    if len(published) != len(ours):
-        raise ValueError(f"{len(published)} published tensors for the {len(ours)} of the network")
+    if len(published) != len(expected):
+        raise ValueError(f"{len(published)} published tensors for the {len(expected)} of the network")
     renamed = {}
-    for (published_name, tensor), (name, expected) in zip(published.items(), ours.items(), strict=True):
+    for (published_name, tensor), (name, target) in zip(published.items(), expected.items(), strict=True):
         same_part = published_name.rpartition(".")[2] == name.rpartition(".")[2]
-        if not same_part or tensor.shape != expected.shape:
+        if not same_part or tensor.shape != target.shape:
             raise ValueError(
-                f"the published {published_name} {tuple(tensor.shape)} does not fit {name} {tuple(expected.shape)}"
+                f"the published {published_name} {tuple(tensor.shape)} does not fit {name} {tuple(target.shape)}"
             )
         renamed[name] = tensor
     return renamed
@@ -189,8 +189,8 @@ class EfficientNetLiteBackbone(Backbone):
     def imagenet_state(self) -> dict[str, Tensor]:
         """The published weights under our names, with the classifier of the 1000 classes of ImageNet."""
         with torch.device("meta"):
-            ours = self.create(IMAGENET_CLASSES, in_channels=3, bn_momentum=0.01).state_dict()
-        return rename_in_order(self.weights.read(self.name), ours)
+            expected = self.create(IMAGENET_CLASSES, in_channels=3, bn_momentum=0.01).state_dict()
+        return rename_in_order(self.weights.read(self.name), expected)
 
     def load_weights(self, net: Network) -> None:
         state = self.imagenet_state() | {f"head.{key}": value for key, value in net.head.state_dict().items()}
