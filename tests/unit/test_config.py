@@ -24,10 +24,10 @@ def sentence(tree: dict[str, object]) -> str:
     ("tree", "key", "meant"),
     [
         ({"sed": 1}, "sed", "seed"),
-        ({"optim": {"learning_rat": 1}}, "optim.learning_rat", "Known: backbone_lr, ema, lr, momentum"),
+        ({"optim": {"learning_rat": 1}}, "optim.learning_rat", "Known: backbone_lr_scale, ema_decay, lr, momentum"),
         ({"optim": {"momentun": 0.5}}, "optim.momentun", "Did you mean 'momentum'?"),
         ({"batch": {"labeled": 4}}, "batch.labeled", "Did you mean 'labelled'?"),
-        ({"method": {"step": 3}}, "method.step", "Did you mean 'steps'?"),
+        ({"method": {"walk_step": 3}}, "method.walk_step", "Did you mean 'walk_steps'?"),
         ({"method": {"name": "fixmatch", "treshold": 0.9}}, "method.treshold", "Did you mean 'threshold'?"),
         ({"method": {"name": "fixmatch", "ridge": 0.9}}, "method.ridge", "Known: name, threshold, unsup_weight"),
     ],

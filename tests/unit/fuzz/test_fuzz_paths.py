@@ -43,7 +43,7 @@ def test_labels_of_files_outside_are_refused(cell: str, tmp_path: Path) -> None:
     place = image_folder(tmp_path)
     labels = tmp_path / "labels.csv"
     labels.write_text(f"file,label\na.png,cat\n{cell.format(home=tmp_path)},dog\n")
-    with pytest.raises(UserError, match="lies outside|no such file|not a table"):
+    with pytest.raises(UserError, match="is outside|no such file|not a table"):
         read_label_file(labels, place, list_images(place))
 
 
@@ -133,7 +133,7 @@ def test_metrics_cut_in_a_line_are_refused_and_blank_lines_are_not(tmp_path: Pat
     folder.metrics.write_text(whole + "\n")
     assert len(read_record(folder).metrics) == 4
     folder.metrics.write_text(whole[:-5])
-    with pytest.raises(UserError, match="metrics.jsonl is not what a run writes"):
+    with pytest.raises(UserError, match="metrics.jsonl is damaged; restore it or train again"):
         read_record(folder)
 
 

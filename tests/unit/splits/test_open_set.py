@@ -29,7 +29,7 @@ def test_unknown_classes_leave_the_classes_and_keep_their_images() -> None:
 
 def test_names_of_unknown_classes_are_checked() -> None:
     digits = load_data(DataConfig(name="digits"), SplitConfig())
-    with pytest.raises(UserError, match="no class 'nine'"):
+    with pytest.raises(UserError, match="names 'nine', which is no class of digits"):
         mark_ood_classes(digits, ("nine",))
     with pytest.raises(UserError, match="at least two classes"):
         mark_ood_classes(digits, tuple("012345678"))

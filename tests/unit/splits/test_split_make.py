@@ -169,10 +169,10 @@ def test_given_refuses_a_class_without_label() -> None:
         split(np.array([0, 0, -1]), 2, kind="given")
 
 
-@pytest.mark.parametrize("profile", ["given", "uniform"])
-def test_one_class_is_refused(profile: str) -> None:
+@pytest.mark.parametrize("settings", [{"kind": "given"}, {"pool_distribution": "uniform"}])
+def test_one_class_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="at least two classes"):
-        split(np.zeros(9, dtype=np.int64), 1, pool_distribution=profile)
+        split(np.zeros(9, dtype=np.int64), 1, **settings)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 4], [0, -3, 1]])

@@ -1,4 +1,4 @@
-"""Images of none of the classes in the pool, and labels that are held out."""
+"""Out-of-distribution images in the pool, and labels that are held out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_unknown_count_is_nested_and_drawn_by_the_seed() -> None:
         return [int(row) for row in made.unlabelled if LABELS[row] == OOD]
 
     assert unknowns(12, 0)[:5] == unknowns(5, 0) != unknowns(5, 1)
-    with pytest.raises(UserError, match="30 images of unknown classes"):
+    with pytest.raises(UserError, match="There are 30 out-of-distribution images, fewer than ood_count = 31"):
         unknowns(31, 0)
 
 
@@ -42,7 +42,7 @@ def test_a_labelled_pool_has_no_unknowns() -> None:
 
 def test_given_tables_keep_their_unknowns_beside_the_unlabelled() -> None:
     labels = np.array([0, 1, OOD, UNLABELLED, 0, OOD])
-    made = make_split(labels, 2, SplitConfig(pool_distribution="given"), 0)
+    made = make_split(labels, 2, SplitConfig(kind="given"), 0)
     assert made.unlabelled.tolist() == [3, 2, 5] and made.labelled.tolist() == [0, 1, 4]
 
 
@@ -60,7 +60,7 @@ def test_held_out_labels_come_from_the_labelled_ones(per_class: int, share: floa
 
 def test_a_class_with_one_label_keeps_it() -> None:
     labels = np.array([0, 0, 0, 1, UNLABELLED])
-    made = make_split(labels, 2, SplitConfig(pool_distribution="given"), 0, hold_out=True)
+    made = make_split(labels, 2, SplitConfig(kind="given"), 0, hold_out=True)
     assert made.labels.tolist() == [0, 0, 1] and made.heldout.tolist() == [2]
     with pytest.raises(UserError, match="No label can be held out"):
         make_split(LABELS, 3, SplitConfig(labels_per_class=1), 0, hold_out=True)
@@ -83,6 +83,6 @@ def test_held_out_labels_survive_the_file(tmp_path: object) -> None:
 
 def test_settings_without_effect_are_refused() -> None:
     for tree in ({"ood_count": 3}, {"ood_root": "x"}):
-        with pytest.raises(UserError, match="unknown_"):
+        with pytest.raises(UserError, match="ood_"):
             check(SplitConfig, tree)
     assert check(SplitConfig, {"ood_classes": [7, "8"]}).ood_classes == ("7", "8")

@@ -145,8 +145,11 @@ def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple
     if len(header) == 2 and (file is None or label is None):
         if (file is None and label is None) or any(matcher.is_file(cell) for cell in cells):
             sample = [row for _, row in lines[:MAX_SAMPLED]]
-            counts = [sum(len(row) > i and matcher.is_file(row[i]) for row in sample) for i in (0, 1)]
-            return (1, 0, False) if counts[1] > counts[0] else (0, 1, False)
+            for is_file in (matcher.is_exact, matcher.is_file):
+                counts = [sum(len(row) > i and is_file(row[i]) for row in sample) for i in (0, 1)]
+                if counts[0] != counts[1]:
+                    return (0, 1, False) if counts[0] > counts[1] else (1, 0, False)
+            return 0, 1, False
         file = 1 - label if label is not None and file is None else file
         label = 1 - file if file is not None and label is None else label
     if file is None or label is None:
@@ -174,11 +177,13 @@ class _FileMatcher:
         if below_csv is not None and not os.path.isdir(root / below_csv):
             self._prefixes.append(below_csv + "/")
 
+    def is_exact(self, cell: str) -> bool:
+        """Whether a cell names a file, listed or not, in its exact spelling."""
+        return cell in self._images or any(self._exists(path) for path in self._candidates(cell))
+
     def is_file(self, cell: str) -> bool:
-        """Whether a cell names a file, listed or not."""
-        if cell in self._images:
-            return True
-        return any(self._exists(path) for path in self._candidates(cell)) or bool(self._similar(cell))
+        """Whether a cell names a file, listed or not, in any spelling."""
+        return self.is_exact(cell) or bool(self._similar(cell))
 
     def match(self, cell: str, number: int) -> str:
         """The relative path of the image that ``cell`` of line ``number`` names."""

@@ -60,7 +60,7 @@ SUMMARY: dict[str, Any] = {
         "ood": 1,
     },
     "skipped": [{"file": "x.png", "reason": "damaged image: (1)"}],
-    "image_issues": [{"remark": "shows nothing", "count": 2, "files": ["y.png", "z.png"]}],
+    "image_issues": [{"issue": "shows nothing", "count": 2, "files": ["y.png", "z.png"]}],
     "duplicates": [
         {"kind": "exact", "copies": [{"part": "test", "row": 1, "label": 0, "file": "a"}, {"part": "pool", "row": 2}]}
     ],

@@ -129,7 +129,7 @@ def label_reader(home: Path, name: str) -> Reader:
 
     def read(content: bytes) -> None:
         (home / name).write_bytes(content)
-        for file in read_label_file(home / name, place, listed).named:
+        for file in read_label_file(home / name, place, listed).labels:
             assert not file.startswith(("/", "..")) and (place / file).is_file(), file
         index_folder(place, str(home / name), None)
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from readers.places import lay
 from readers.run_folder import MANIFEST, lay_run
+from unissl.inference.manifest import Manifest
 from unissl.inference.model import build_from_manifest, load_model, load_weights
 from unissl.nets import build
 from unissl.nets.external import load as load_foreign
@@ -69,7 +70,7 @@ def model_files(place: Path) -> tuple[Any, dict[str, Tensor], bytes]:
     folder = lay_run(place)
     torch.manual_seed(0)
     net = build("small", 3, 1)
-    module = build_from_manifest(MANIFEST)
+    module = build_from_manifest(Manifest.model_validate(MANIFEST))
     tensors = {name: net.state_dict()[name].contiguous() for name in module.state_dict()}
     content = save(tensors)
     folder.model.write_bytes(content)
@@ -81,7 +82,7 @@ def model_reader(home: Path) -> Reader:
 
     def read(damaged: bytes) -> None:
         folder.model.write_bytes(damaged)
-        module = build_from_manifest(MANIFEST)
+        module = build_from_manifest(Manifest.model_validate(MANIFEST))
         load_weights(module, folder)
 
     return Reader([content], read, lambda rng: hostile_safetensors(rng, content, tensors))
