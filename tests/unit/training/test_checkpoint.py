@@ -11,7 +11,7 @@ import torch
 from method_cases import make_batches, make_split, make_state
 from safetensors.torch import save_file
 
-import unissl.run_folder
+import unissl.utils.atomic
 from unissl.errors import UserError
 from unissl.methods.sage import SAGEConfig
 from unissl.training import checkpoint
@@ -169,7 +169,7 @@ def test_a_failing_write_leaves_the_last_good_one(
         path.write_bytes(b"half a checkpoint")
         raise error
 
-    monkeypatch.setattr(unissl.run_folder, "save_file", writes_a_part)
+    monkeypatch.setattr(unissl.utils.atomic, "save_file", writes_a_part)
     state.step = 3
     with pytest.raises(UserError if isinstance(error, OSError) else KeyboardInterrupt):
         checkpoint.save(tmp_path, state, "hash", 0)

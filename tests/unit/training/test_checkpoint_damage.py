@@ -78,7 +78,7 @@ def flips(whole: bytes) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("kind", [cuts, flips])
 def test_the_one_before_is_taken(
-    saved: Path, blank: TrainState, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: object
+    saved: Path, blank: TrainState, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: object
 ) -> None:
     assert callable(kind)
     whole, tried = (saved / NEWEST).read_bytes(), 0
@@ -88,8 +88,10 @@ def test_the_one_before_is_taken(
         blank.step = 0
         header = checkpoint.restore_newest(folder, blank, "hash")
         assert header is not None and (blank.step, header["metrics_size"]) == (1, 10), name
-        said = capsys.readouterr().err
-        assert f"{NEWEST} is not an intact checkpoint" in said and "before, step-00000001.safetensors" in said, name
+        warnings = caplog.text
+        assert f"{NEWEST} is not an intact checkpoint" in warnings, name
+        assert "before, step-00000001.safetensors" in warnings, name
+        caplog.clear()
         assert (folder / f"{NEWEST}.damaged").read_bytes() == content, name
         shutil.rmtree(folder)
         tried += 1
@@ -108,10 +110,10 @@ def test_what_is_put_aside_no_longer_counts(saved: Path, tmp_path: Path) -> None
 
 
 def test_an_intact_one_is_taken_without_a_word(
-    saved: Path, blank: TrainState, capsys: pytest.CaptureFixture[str]
+    saved: Path, blank: TrainState, caplog: pytest.LogCaptureFixture
 ) -> None:
     header = checkpoint.restore_newest(saved, blank, "hash")
-    assert header is not None and header["step"] == 2 and capsys.readouterr().err == ""
+    assert header is not None and header["step"] == 2 and caplog.messages == []
 
 
 def test_nothing_is_restored_by_halves(saved: Path, tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def test_the_rate_is_set_in_every_group() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.123, 0.123]
 
 
-@pytest.mark.parametrize("tree", [{"lr": 0}, {"momentum": 1}, {"ema": 1.0}, {"weight_decay": -1}, {"name": "lion"}])
+@pytest.mark.parametrize(
+    "tree", [{"lr": 0}, {"momentum": 1}, {"ema_decay": 1.0}, {"weight_decay": -1}, {"name": "lion"}]
+)
 def test_impossible_settings_are_refused(tree: dict[str, object]) -> None:
     with pytest.raises(UserError, match=f"Setting '{next(iter(tree))}'"):
         check(OptimConfig, tree)

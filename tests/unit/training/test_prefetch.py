@@ -47,19 +47,19 @@ def test_the_next_batch_is_made_in_another_thread_and_none_beyond_the_end(monkey
     assert made == [(0, True), (1, False), (2, False)]
 
 
-def test_nothing_is_made_early_while_images_have_joined() -> None:
+def test_nothing_is_prepared_early_while_images_are_promoted() -> None:
     promoted = (torch.tensor([0, 2]), torch.eye(3)[:2])
     with Prefetch(BATCHES, 6) as upcoming:
         upcoming.at(0)
         assert same(upcoming.at(1, promoted), BATCHES.at(1, promoted))
-        assert upcoming.waiting is None
+        assert upcoming.pending is None
 
 
 def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     with Prefetch(BATCHES, 6) as upcoming:
         upcoming.at(0)
-        assert upcoming.waiting is not None
-        upcoming.waiting[1].result()
+        assert upcoming.pending is not None
+        upcoming.pending[1].result()
 
         def broken(self: Batches, step: int, promoted: object = None) -> Batch:
             raise OSError("disk gone")
@@ -71,7 +71,7 @@ def test_an_error_in_the_background_arrives(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_by_default_only_where_a_core_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.run.fit.cores", lambda: 4)
+    monkeypatch.setattr("unissl.run.fit.cpu_count", lambda: 4)
     for threads, free in ((4, False), (5, False), (3, True), (1, True)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         assert has_spare_core(torch.device("cpu")) == free
