@@ -1,4 +1,4 @@
-"""How a run went: accuracy, loss terms and the share of pseudo-labels in use, step by step."""
+"""Training curves: accuracy, loss terms and the fraction of pseudo-labels in use, by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Metrics = Sequence[Mapping[str, Any]]
 
 
 def learning_curves(metrics: Metrics) -> Figure:
-    """Accuracy after every epoch, loss terms, and the share of pseudo-labels in use."""
+    """Accuracy of every evaluation, loss terms, and the fraction of pseudo-labels in use."""
     figure, (left, middle, right) = new_figure(11, 3.2, columns=3)
     _draw_accuracy(left, metrics, "", BLUE)
     left.set_title("Test accuracy (averaged weights)")
@@ -23,14 +23,14 @@ def learning_curves(metrics: Metrics) -> Figure:
     middle.set_title("Loss terms")
     if _selected(metrics):
         _draw_selected(right, metrics)
-        right.set_title("Share of pseudo-labels in use")
+        right.set_title("Fraction of pseudo-labels in use")
     else:
         right.set_axis_off()
     return figure
 
 
 def accuracy_curves(runs: Mapping[str, Metrics]) -> Figure:
-    """Test accuracy over the training of a run and of one beside it."""
+    """Test accuracy during training, of a run and its baseline."""
     figure, (ax,) = new_figure(*PANEL)
     for (name, metrics), colour in zip(runs.items(), (BLUE, GREY), strict=False):
         _draw_accuracy(ax, metrics, name, colour)
@@ -46,7 +46,7 @@ def loss_curves(metrics: Metrics) -> Figure:
 
 
 def selected_curve(metrics: Metrics) -> Figure | None:
-    """Share of pseudo-labels in use, for methods that have such a thing."""
+    """Fraction of pseudo-labels in use; None for a method that selects none."""
     if not _selected(metrics):
         return None
     figure, (ax,) = new_figure(*PANEL)
@@ -56,12 +56,12 @@ def selected_curve(metrics: Metrics) -> Figure | None:
 
 def _draw_accuracy(ax: Axes, metrics: Metrics, name: str, colour: str) -> None:
     evaluations = [line for line in metrics if line["kind"] == "eval" and "accuracy" in line]
-    on_the_way = [e for e in evaluations if "student" not in e]
-    ax.plot([e["step"] for e in on_the_way], [e["accuracy"] for e in on_the_way], color=colour, label=name)
-    for e in evaluations[len(on_the_way) :]:  # another model, behind the last step
+    curve = [e for e in evaluations if "student" not in e]
+    ax.plot([e["step"] for e in curve], [e["accuracy"] for e in curve], color=colour, label=name)
+    for e in evaluations[len(curve) :]:  # the student is another model
         ax.plot([e["step"]], [e["accuracy"]], "o", color=colour, markersize=4)
         ax.annotate(
-            "last stages", (e["step"], e["accuracy"]), (-4, 6), textcoords="offset points", ha="right", color=colour
+            "distillation", (e["step"], e["accuracy"]), (-4, 6), textcoords="offset points", ha="right", color=colour
         )
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("step")

@@ -1,4 +1,4 @@
-"""Images of the report: which ones are worth a look, and how they get into the page."""
+"""Galleries of the report: which images are shown, and their thumbnails as data URIs."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from PIL import Image
 
 from unissl.data import read_images
 from unissl.report.formatting import percent
-from unissl.report.label_issues import MIN_LEAD
+from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers
 from unissl.types import ImageTable
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Pool = Mapping[str, npt.NDArray[Any]]
-"""Columns of predictions.parquet: row, class_index, confidence, outlier."""
+"""Columns of predictions.parquet: row, class_index, confidence, outlier_score."""
 
-PER_CLASS, MOST_CLASSES = 4, 20
-"""Surest and least sure images of a class; classes that are shown."""
-MOST_DOUBTS, MOST_STRANGE, LEAST_STRANGE = 24, 48, 12
+PER_CLASS, MAX_CLASSES = 4, 20
+"""Most and least confident images of a class; classes that are shown."""
+MAX_LABEL_ISSUES, MIN_OUTLIERS, MAX_OUTLIERS = 24, 12, 48
 MAX_TINY = 1_000
-"""Further strange images, shown without words."""
+"""Further outliers, shown without captions."""
 SIDE = 112
-"""Pixels of a thumbnail that is made from a file."""
+"""Pixels of a thumbnail."""
 TINY = 52
-"""Pixels of a thumbnail that is one of many."""
+"""Pixels of a thumbnail without caption."""
 SMALL = 48
-"""Images below this side are kept as they are, without loss; larger ones become JPEG."""
+"""Images below this side become lossless PNG, larger ones JPEG."""
 QUALITY, TINY_QUALITY = 78, 60
 
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """An image inside the page: a data URI, what a blind reader hears, and what stands below it."""
+    """An image inside the page: data URI, alternative text and caption."""
 
     source: str
     alt: str
@@ -49,45 +49,43 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class ClassGallery:
-    """Images of the pool that were given one class."""
+    """Images of the pool that are predicted as one class."""
 
     name: str
     count: int
-    surest: list[Thumbnail]
-    least_sure: list[Thumbnail]
+    most_confident: list[Thumbnail]
+    least_confident: list[Thumbnail]
 
 
 class Thumbnails:
-    """Thumbnails of a table. Rows of a folder come from their files, since a classifier's own view may be tiny."""
+    """Thumbnails of a table; of a folder they are decoded from the files, since the table may hold tiny images."""
 
     def __init__(self, table: ImageTable, root: str | None) -> None:
         self.table = table
         self.root = root if table.files is not None else None
 
-    def pictures(self, rows: Sequence[int], captions: Sequence[str], spoken: str = "") -> list[Thumbnail]:
-        """One picture per row with its caption; ``spoken`` is what only those hear who do not see its place."""
-        better = self._from_files(rows)
+    def with_captions(self, rows: Sequence[int], captions: Sequence[str], alt: str = "") -> list[Thumbnail]:
+        """One thumbnail per row; ``alt`` comes before the caption in the alternative text."""
+        decoded = self._from_files(rows)
         return [
-            Thumbnail(
-                data_uri(better.get(row, self.table.images[row])), f"{self.name(row)}: {spoken}{caption}", caption
-            )
+            Thumbnail(data_uri(decoded.get(row, self.table.images[row])), f"{self.name(row)}: {alt}{caption}", caption)
             for row, caption in zip(rows, captions, strict=True)
         ]
 
-    def tiny(self, rows: Sequence[int], spoken: Sequence[str]) -> list[Thumbnail]:
-        """Small pictures from the table, to be seen by the hundred."""
+    def tiny(self, rows: Sequence[int], alts: Sequence[str]) -> list[Thumbnail]:
+        """Small thumbnails of the table's images, without captions."""
         return [
-            Thumbnail(data_uri(self.table.images[row], TINY, TINY_QUALITY), f"{self.name(row)}: {words}", "")
-            for row, words in zip(rows, spoken, strict=True)
+            Thumbnail(data_uri(self.table.images[row], TINY, TINY_QUALITY), f"{self.name(row)}: {alt}", "")
+            for row, alt in zip(rows, alts, strict=True)
         ]
 
     @property
     def is_coarse(self) -> bool:
-        """Whether the pictures are so small that a browser should show their pixels and not blur them."""
+        """Whether the images are so small that a browser should enlarge them without smoothing."""
         return self.root is None and self.table.images.shape[1] < SMALL
 
     def name(self, row: int) -> str:
-        """What to call an image: its file where it has one."""
+        """The file of an image, or its row."""
         return self.table.files[row] if self.table.files is not None and self.table.files[row] else f"image {row}"
 
     def _from_files(self, rows: Sequence[int]) -> Mapping[int, npt.NDArray[np.uint8]]:
@@ -95,12 +93,12 @@ class Thumbnails:
         if self.root is None or files is None or height >= SIDE:
             return {}
         paths = {os.path.join(self.root, files[row]): row for row in rows if files[row]}
-        pixels, kept, _ = read_images(list(paths), SIDE, 3)
-        return {paths[path]: image for path, image in zip(kept, pixels, strict=True)}
+        pixels, readable, _ = read_images(list(paths), SIDE, 3)
+        return {paths[path]: image for path, image in zip(readable, pixels, strict=True)}
 
 
 def data_uri(pixels: npt.NDArray[np.uint8], side: int = SIDE, quality: int | None = None) -> str:
-    """An image (h, w, channels) as text that a page can hold; small ones without loss unless a quality is named."""
+    """A uint8 image (h, w, channels) as a data URI: PNG if it is small and no ``quality`` is given, otherwise JPEG."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else np.ascontiguousarray(pixels[..., :3]))
     if max(height, width) > side:
@@ -112,58 +110,55 @@ def data_uri(pixels: npt.NDArray[np.uint8], side: int = SIDE, quality: int | Non
 
 
 def label_issue_gallery(
-    album: Thumbnails, rows: Rows, labels: Rows, rivals: Rows, leads: Floats, names: Sequence[str]
+    thumbnails: Thumbnails, rows: Rows, labels: Rows, issues: LabelIssues, names: Sequence[str]
 ) -> list[Thumbnail]:
-    """Labelled images whose label is in doubt, the most doubtful first."""
-    order = [i for i in np.argsort(-leads, kind="stable")[:MOST_DOUBTS] if leads[i] > MIN_LEAD]
-    captions = [f"given {names[labels[i]]}, looks like {names[rivals[i]]}" for i in order]
-    return album.pictures([int(rows[i]) for i in order], captions)
+    """Labelled images whose label may be wrong, the largest lead first."""
+    order = issues.flagged[:MAX_LABEL_ISSUES]
+    captions = [f"labelled {names[labels[i]]}, predicted {names[issues.rivals[i]]}" for i in order]
+    return thumbnails.with_captions(rows[order].tolist(), captions)
 
 
 def outlier_gallery(
-    album: Thumbnails, rows: Rows, outsiders: Outliers, names: Sequence[str]
+    thumbnails: Thumbnails, rows: Rows, outliers: Outliers, names: Sequence[str]
 ) -> tuple[list[Thumbnail], list[Thumbnail]]:
-    """Images of the pool that look least like any class, some even if none is flagged; then the other flagged ones,
+    """Images of the pool with the highest outlier scores, some even if none is flagged; then the other flagged ones,
     tiny and as many as a page can hold."""
-    order = np.argsort(-outsiders.score, kind="stable")
-    first = order[: min(MOST_STRANGE, max(LEAST_STRANGE, outsiders.count))]
-    captions = [f"score {outsiders.score[i]:.2f}; nearest {names[outsiders.nearest[i]]}" for i in first]
-    more = order[len(first) : min(outsiders.count, len(first) + MAX_TINY)]
-    return (
-        album.pictures([int(row) for row in rows[first]], captions),
-        album.tiny([int(row) for row in rows[more]], [f"nearest {names[outsiders.nearest[i]]}" for i in more]),
-    )
+    order = np.argsort(-outliers.score, kind="stable")
+    first = order[: min(MAX_OUTLIERS, max(MIN_OUTLIERS, outliers.count))]
+    captions = [f"score {outliers.score[i]:.2f}; nearest {names[outliers.nearest[i]]}" for i in first]
+    more = order[len(first) : min(outliers.count, len(first) + MAX_TINY)]
+    alts = [f"nearest {names[outliers.nearest[i]]}" for i in more]
+    return thumbnails.with_captions(rows[first].tolist(), captions), thumbnails.tiny(rows[more].tolist(), alts)
 
 
-def class_galleries(album: Thumbnails, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:
-    """The surest and least sure images of each class; of many classes those with the most uncertain images."""
+def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:
+    """The most and the least confident images of each class; of many classes those with the most uncertain images."""
     classes, confidence = pool["class_index"], pool["confidence"]
-    found = []
-    for c in most_uncertain_classes(classes, confidence, len(names), MOST_CLASSES):
-        surest, least = extremes(classes, confidence, c, PER_CLASS)
-        shown = [
-            album.pictures(
-                [int(row) for row in pool["row"][part]],
-                [f"{percent(confidence[i], 0)} sure" for i in part],
-                f"called {names[c]}, ",
+    galleries = []
+    for c in most_uncertain_classes(classes, confidence, len(names), MAX_CLASSES):
+        most, least = (
+            thumbnails.with_captions(
+                pool["row"][part].tolist(),
+                [f"confidence {percent(confidence[i], 0)}" for i in part],
+                f"predicted {names[c]}, ",
             )
-            for part in (surest, least)
-        ]
-        found.append(ClassGallery(names[c], int((classes == c).sum()), *shown))
-    return found
+            for part in confidence_extremes(classes, confidence, c, PER_CLASS)
+        )
+        galleries.append(ClassGallery(names[c], int((classes == c).sum()), most, least))
+    return galleries
 
 
-def extremes(classes: Rows, confidence: Floats, which: int, count: int) -> tuple[Rows, Rows]:
-    """Positions of the surest and of the least sure images of a class, without overlap; the surest go first."""
+def confidence_extremes(classes: Rows, confidence: Floats, which: int, count: int) -> tuple[Rows, Rows]:
+    """Positions of the most and of the least confident images of a class, without overlap."""
     members = np.flatnonzero(classes == which)
     ordered = members[np.argsort(-confidence[members], kind="stable")]
-    surest = ordered[: min(count, (len(ordered) + 1) // 2)]
-    return surest, ordered[len(surest) :][::-1][:count]
+    most = ordered[: min(count, (len(ordered) + 1) // 2)]
+    return most, ordered[len(most) :][::-1][:count]
 
 
 def most_uncertain_classes(classes: Rows, confidence: Floats, num_classes: int, count: int) -> list[int]:
-    """The classes with the most expected mistakes (missing confidence, summed), in class order."""
-    missing = np.bincount(classes, weights=1 - confidence, minlength=num_classes)
+    """The classes with the most expected errors (the sum of one minus the confidence), in class order."""
+    uncertainty = np.bincount(classes, weights=1 - confidence, minlength=num_classes)
     present = np.bincount(classes, minlength=num_classes) > 0
-    ranked = [int(c) for c in np.argsort(-missing, kind="stable") if present[c]]
+    ranked = [int(c) for c in np.argsort(-uncertainty, kind="stable") if present[c]]
     return sorted(ranked[:count])

@@ -1,11 +1,12 @@
-"""One page about a finished run that opens anywhere: no script, no network, everything inside the file.
+"""One HTML page about a finished run, in a single file without scripts and without requests to the network.
 
-The page is made from the run folder alone. The images are loaded again for the galleries, the map and the check of the
-labels; where they are gone, the page says so and does without.
+The page is made from the run folder. Galleries, the embedding map and the check of the labels also need the images;
+where these are gone, the page says why and leaves the sections out.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -16,148 +17,182 @@ import numpy.typing as npt
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.evaluation.calibration import Bin, calibration_error, reliability
 from unissl.plots import charts
-from unissl.report import formatting as words
-from unissl.report import galleries, tables
-from unissl.report import label_issues as label_doubts
-from unissl.report import page_charts as pictures
+from unissl.report import formatting, galleries
+from unissl.report.data import ReportData
 from unissl.report.findings import collect_findings
-from unissl.report.findings.pool import absent_classes
-from unissl.report.headline import headline
 from unissl.report.load_run import RunRecord, read_record
-from unissl.report.outliers import Outliers, by_score
-from unissl.report.samples import Samples, collect_samples
-from unissl.report.skipped_files import group_skipped_files
-from unissl.run_folder import RunFolder, write_text
+from unissl.report.page_charts import confusion_matrix, draw_charts
+from unissl.report.samples import collect_samples
+from unissl.run.inputs import RunInputs
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import open_regular, write_text
 
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
+GENERATOR = '<meta name="generator" content="unissl report">'
+"""Marks a file as a report, which may be overwritten."""
+MAX_HEAD = 4096
+"""Bytes at the start of a file that are searched for the mark."""
+MAX_ROWS = 40
+"""Rows of a table."""
+MAX_FILES = 30
+"""Files that are named for one reason."""
+MAX_CONFUSIONS = 8
 
 
-class Written(NamedTuple):
-    """Where the page is, and why it is without images if it is."""
+class WrittenReport(NamedTuple):
+    """Where the page is, and why it has no images if it has none."""
 
     path: Path
-    reason: str
+    no_images_reason: str
 
 
-def write_report(folder: RunFolder, out: Path | None = None, dataset: Dataset | None = None) -> Written:
-    """Write the page, by default as report.html into the run folder. ``dataset`` saves loading it again."""
+def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs | None = None) -> WrittenReport:
+    """Write the page, by default as report.html in the run folder; an earlier report is overwritten.
+
+    With ``inputs`` no image is loaded and no feature is computed again.
+    """
     if not folder.finished:
         raise UserError(f"{folder.path} holds no finished run; train one, or finish it with `unissl train --resume`.")
-    record = read_record(folder)
-    seen, reason = None, ""
+    if out is not None:
+        check_overwritable(out)
+    record, samples, reason = read_record(folder), None, ""
     try:
-        seen = collect_samples(record, dataset)
+        samples = collect_samples(record, inputs)
     except UserError as error:
         reason = str(error)
-    target = out or folder.path / "report.html"
-    write_text(target, render(record, seen, reason))
-    return Written(target, reason)
+    path = out or folder.report
+    write_text(path, render(ReportData.of(record, samples, reason)))
+    return WrittenReport(path, reason)
 
 
-def render(record: RunRecord, seen: Samples | None, reason: str) -> str:
-    """The page as text. ``reason`` says why there are no images, if there are none."""
+def check_overwritable(path: Path) -> None:
+    """Raise if ``path`` exists and is not a report."""
+    if not path.exists():
+        return
+    is_report = False
+    if path.is_file():
+        with open_regular(path, "rb") as file:
+            is_report = GENERATOR.encode() in file.read(MAX_HEAD)
+    if not is_report:
+        raise UserError(f"{path} exists and is not a report of unissl; choose another --out.")
+
+
+def render(data: ReportData) -> str:
+    """The page as text."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=presentable
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=make_printable
     )
-    environment.filters |= {"percent": words.percent, "signed": words.signed, "counted": words.counted}
+    environment.filters |= {name: getattr(formatting, name) for name in ("percent", "signed", "counted")}
     template = environment.from_string(files("unissl.report").joinpath("page.html.jinja").read_text(encoding="utf-8"))
-    summary, names = record.summary, record.names
-    predicted = summary["pool"]["predicted"] if "pool" in summary else None
-    rivals, leads = label_issues(seen, absent_classes(predicted) if predicted else [])
-    strange = outliers_of(record, seen)
-    bins, error = calibration(record)
-    head = headline(record)
-    skipped, remarks = summary.get("skipped", []), summary.get("image_issues", [])
+    record = data.record
     return template.render(
+        data=data,
         record=record,
-        reason=reason,
-        head=head,
-        findings=collect_findings(
-            names,
-            head=head,
-            predicted=predicted,
-            outsiders=strange,
-            doubtful=int((leads > label_doubts.MIN_LEAD).sum()),
-            checked=len(leads),
-            labelled=summary["labelled"],
-            curve=curve_of(record),
-            calibration_error=error,
-            bins=bins,
-            skipped=skipped,
-            remarks=remarks,
-            duplicates=summary.get("duplicates", []),
-        ),
-        classes=tables.class_rows(record),
-        confusions=tables.frequent_confusions(pictures.confusion_matrix(record), names),
-        calibration_error=error,
-        charts=pictures.draw_page(record, seen, bins),
-        pictures=shown_images(record, seen, rivals, leads, strange),
-        strange=strange,
-        trouble=group_skipped_files(skipped),
-        remarks=remarks,
-        duplicates=tables.duplicate_rows(record),
-        pixelated=seen is not None and seen.album.is_coarse,
-        card=tables.reproducibility(record),
-        most_rows=tables.MAX_ROWS,
-        most_files=tables.MAX_FILES,
+        summary=data.summary,
+        headline=data.headline,
+        generator=Markup(GENERATOR),
+        findings=collect_findings(data),
+        classes=class_rows(record),
+        confusions=frequent_confusions(confusion_matrix(record), record.names),
+        charts=draw_charts(data),
+        galleries=make_galleries(data),
+        duplicates=duplicate_rows(data),
+        facts=run_facts(record),
+        config=record.folder.config.read_text(encoding="utf-8"),
+        command=data.summary.get("command") or "unissl train --config config.toml --out reproduced",
+        versions=data.summary.get("versions") or {"unissl": record.manifest.unissl},
+        pixelated=data.samples is not None and data.samples.thumbnails.is_coarse,
+        max_rows=MAX_ROWS,
+        max_files=MAX_FILES,
     )
 
 
-def presentable(value: Any) -> Any:
+def make_printable(value: Any) -> Any:
     return charts.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def calibration(record: RunRecord) -> tuple[list[Bin], float | None]:
-    """Confidence against right answers on the test images, and the mean gap between the two: that of labels which had
-    no part in fitting the temperature, where the summary knows it."""
-    answers = record.answers
-    if answers is None or answers.confidence is None:
-        return [], None
-    bins = reliability(answers.confidence, answers.right)
-    stored = record.summary.get("calibration")
-    return bins, calibration_error(bins) if stored is None else float(stored["ece_after"])
+def make_galleries(data: ReportData) -> dict[str, Any]:
+    """Thumbnails by gallery; empty ones where there is nothing to show."""
+    shown: dict[str, Any] = {"label_issues": [], "outliers": [], "more_outliers": [], "classes": []}
+    samples, names, pool = data.samples, data.names, data.record.pool
+    if samples is None:
+        return shown
+    thumbnails = samples.thumbnails
+    shown["label_issues"] = galleries.label_issue_gallery(
+        thumbnails, samples.rows, samples.labels, data.label_issues, names
+    )
+    if pool is not None and data.outliers is not None:
+        first, more = galleries.outlier_gallery(thumbnails, pool["row"], data.outliers, names)
+        shown |= {"outliers": first, "more_outliers": more}
+        shown["classes"] = galleries.class_galleries(thumbnails, pool, names)
+    return shown
 
 
-def label_issues(seen: Samples | None, absent: Sequence[int]) -> tuple[Rows, Floats]:
-    """For each labelled image the class it may really be of, and how strongly that is felt."""
-    if seen is None:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
-    votes = None
-    if seen.pool_said is not None:
-        votes = label_doubts.neighbour_votes(seen.features, seen.pool_features, seen.pool_said.probs)
-    return label_doubts.find_label_issues(seen.labels, seen.said.probs, votes, absent)
+def class_rows(record: RunRecord) -> list[dict[str, Any]]:
+    """Labels, predictions and recall of each class; of many classes those with the most uncertain images."""
+    summary, names, pool = record.summary, record.names, record.pool
+    rows: Sequence[int] = range(len(names))
+    if len(names) > MAX_ROWS and pool is not None:
+        rows = galleries.most_uncertain_classes(pool["class_index"], pool["confidence"], len(names), MAX_ROWS)
+    predicted = summary["pool"]["predicted"] if "pool" in summary else None
+    recalls = summary.get("per_class_recall")
+    return [
+        {
+            "name": names[c],
+            "labels": summary["labelled"][c],
+            "pool": None if predicted is None else predicted[c],
+            "fraction": None if predicted is None else predicted[c] / max(1, sum(predicted)),
+            "recall": None if recalls is None else recalls[c],
+        }
+        for c in rows[:MAX_ROWS]
+    ]
 
 
-def outliers_of(record: RunRecord, seen: Samples | None) -> Outliers | None:
-    """Strange images of the pool: by the vectors where there are any, else by the scores of the method."""
-    if seen is not None and seen.outsiders is not None:
-        return seen.outsiders
-    return None if record.pool is None else by_score(record.pool["outlier_score"], record.pool["class_index"])
+def frequent_confusions(matrix: npt.NDArray[np.int64] | None, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The most frequent pairs of a true and a wrong class in a confusion matrix (C, C)."""
+    if matrix is None:
+        return []
+    wrong = matrix.copy()
+    np.fill_diagonal(wrong, 0)
+    cells = [np.unravel_index(i, wrong.shape) for i in np.argsort(-wrong, axis=None, kind="stable")[:MAX_CONFUSIONS]]
+    return [
+        {"true": names[t], "predicted": names[p], "count": int(wrong[t, p]), "fraction": wrong[t, p] / matrix[t].sum()}
+        for t, p in cells
+        if wrong[t, p]
+    ]
 
 
-def shown_images(
-    record: RunRecord, seen: Samples | None, rivals: Rows, leads: Floats, strange: Outliers | None
-) -> dict[str, Any]:
-    """The galleries, where there are images to show."""
-    nothing: dict[str, Any] = {"doubtful": [], "strange": [], "more_strange": [], "classes": []}
-    if seen is None:
-        return nothing
-    album, names, pool = seen.album, record.names, record.pool
-    found = nothing | {
-        "doubtful": galleries.label_issue_gallery(album, seen.labelled, seen.labels, rivals, leads, names),
+def duplicate_rows(data: ReportData) -> list[dict[str, str]]:
+    """Groups of duplicates, with their files and issues."""
+    rows = []
+    for group, stored in zip(data.duplicates, data.summary.get("duplicates", []), strict=True):
+        images = []
+        for copy, entry in zip(group.copies, stored["copies"], strict=True):
+            label = "" if copy.label is None else f" = {data.names[copy.label]}"
+            images.append(f"{entry.get('file') or f'row {copy.row}'} ({copy.part}{label})")
+        issues = ["test image in training"] if group.leaks_test else []
+        issues += ["labels disagree"] if group.labels_disagree else []
+        rows.append({"kind": group.kind, "images": ", ".join(images), "issue": "; ".join(issues)})
+    return rows
+
+
+def run_facts(record: RunRecord) -> dict[str, str]:
+    """What identifies a run."""
+    summary, manifest, split = record.summary, record.manifest, record.folder.split
+    return {
+        "method": summary["method"],
+        "network": f"{summary['net']}, {summary['parameters']:,} parameters",
+        "data": summary["data"],
+        "classes": f"{len(record.names):,}",
+        "labelled images": f"{sum(summary['labelled']):,}",
+        "calibration images": f"{summary.get('calibration_images', 0):,}",
+        "unlabelled images": f"{summary.get('pool', {}).get('images', 0):,}",
+        "test images": f"{summary['test_images']:,}",
+        "image size": f"{manifest.width} × {manifest.height}, {formatting.counted(manifest.channels, 'channel')}",
+        "seed": str(summary["seed"]),
+        "steps": f"{summary['steps']:,}",
+        "time": f"{summary['seconds']:,.0f} s",
+        "config hash": summary["config"],
+        "split hash": hashlib.sha256(split.read_bytes()).hexdigest()[:16] if split.exists() else "no split file",
     }
-    if pool is not None and strange is not None:
-        first, more = galleries.outlier_gallery(album, pool["row"], strange, names)
-        found |= {"strange": first, "more_strange": more, "classes": galleries.class_galleries(album, pool, names)}
-    return found
-
-
-def curve_of(record: RunRecord) -> list[float]:
-    """Accuracies on the way; that of a student, whose training is another one, is no part of it."""
-    evaluations = [line for line in record.metrics if line["kind"] == "eval" and "student" not in line]
-    return [line["accuracy"] for line in evaluations if "accuracy" in line]

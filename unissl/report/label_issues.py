@@ -1,51 +1,67 @@
-"""Given labels that may be wrong: those that the model, or the most similar unlabelled images, speak against."""
+"""Given labels that may be wrong: the model, or the most similar unlabelled images, predict another class."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.preprocessing import normalize
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 NEIGHBOURS = 10
-"""Images of the pool that are asked about a label."""
+"""Unlabelled images that vote on a label."""
 MIN_LEAD = 0.3
-"""Lead of another class over the given one that makes a label doubtful."""
+"""Lead of another class over the given one from which on a label may be wrong."""
+
+
+@dataclass(frozen=True)
+class LabelIssues:
+    """For each given label (n,) the strongest other class and its lead in probability over the given one."""
+
+    rivals: Labels
+    leads: Floats
+
+    @property
+    def checked(self) -> int:
+        return len(self.leads)
+
+    @property
+    def flagged(self) -> Labels:
+        """Positions of the labels that may be wrong, the largest lead first."""
+        order = np.argsort(-self.leads, kind="stable")
+        return np.asarray(order[self.leads[order] > MIN_LEAD], dtype=np.int64)
+
+
+NO_LABELS = LabelIssues(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
 
 
 def neighbour_votes(features: Floats, pool_features: Floats, pool_probs: Floats) -> Floats:
-    """For each image the mean probabilities of the images of the pool that are nearest by angle, (n, C)."""
-    angles = unit(features) @ unit(pool_features).T
+    """For each image the mean probabilities (n, C) of its nearest neighbours in the pool, by cosine similarity."""
+    similarities = normalize(features) @ normalize(pool_features).T
     count = min(NEIGHBOURS, len(pool_features))
-    nearest = np.argpartition(-angles, count - 1, axis=1)[:, :count]
+    nearest = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
     return np.asarray(pool_probs[nearest].mean(1), dtype=np.float32)
 
 
-def unit(rows: Floats) -> Floats:
-    """Rows of length 1; a row of zeros stays one."""
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+def find_label_issues(labels: Labels, probs: Floats, votes: Floats | None, absent: Sequence[int]) -> LabelIssues:
+    """Compare labels (n,) with the model's probabilities (n, C) and the votes (n, C) of the neighbours in the pool.
 
-
-def find_label_issues(
-    labels: Labels, own: Floats, votes: Floats | None, absent: Sequence[int]
-) -> tuple[Labels, Floats]:
-    """For each given label its strongest rival, and the rival's lead by the model or by the neighbours in the pool.
-
-    Where the pool seems not to contain a class, its images have no neighbours of their kind, and these are not asked.
+    Images of a class that is ``absent`` from the pool have no neighbours of their class, so their votes do not count.
     """
-    rival, lead = _lead(labels, own)
+    rivals, leads = _lead(labels, probs)
     if votes is not None:
-        other, other_lead = _lead(labels, votes)
-        better = (other_lead > lead) & ~np.isin(labels, list(absent))
-        rival, lead = np.where(better, other, rival), np.where(better, other_lead, lead)
-    return rival, lead
+        vote_rivals, vote_leads = _lead(labels, votes)
+        larger = (vote_leads > leads) & ~np.isin(labels, list(absent))
+        rivals, leads = np.where(larger, vote_rivals, rivals), np.where(larger, vote_leads, leads)
+    return LabelIssues(rivals, leads)
 
 
 def _lead(labels: Labels, probs: Floats) -> tuple[Labels, Floats]:
-    rows, rest = np.arange(len(labels)), probs.copy()
-    rest[rows, labels] = -np.inf
-    rival = np.asarray(rest.argmax(1), dtype=np.int64)
-    return rival, np.asarray(rest[rows, rival] - probs[rows, labels], dtype=np.float32)
+    rows, others = np.arange(len(labels)), probs.copy()
+    others[rows, labels] = -np.inf
+    rivals = np.asarray(others.argmax(1), dtype=np.int64)
+    return rivals, np.asarray(others[rows, rivals] - probs[rows, labels], dtype=np.float32)

@@ -1,8 +1,8 @@
-"""What a run folder says, without a look at any image."""
+"""The files of a finished run, validated; no image is read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,102 +10,106 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.config import ConfigTree, check, read_toml
-from unissl.data import DataConfig
+from unissl.config import read_toml
 from unissl.errors import UserError
-from unissl.methods.registry import all_methods
+from unissl.inference.manifest import Manifest, read_manifest
+from unissl.methods.base import Method
+from unissl.methods.registry import get_method
 from unissl.plots.curves import Metrics
+from unissl.run.config import RunConfig, build_config
 from unissl.run.predictions_io import Columns, read_pool_predictions, read_test_predictions
-from unissl.run.schema import Estimate, Summary, require, require_lines
-from unissl.run_folder import RunFolder, read_json
-
-ESTIMATE = "cross_validation.json"
-"""What cross-validation said about each label it left out: rows, truth, predicted."""
+from unissl.run.schema import CrossValidation, Summary, require, require_lines
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import read_json
 
 
 @dataclass(frozen=True)
 class LabelledPredictions:
-    """Images whose truth is known and that no loss has seen: their rows and truth, the answers, and how sure."""
+    """Predictions for images with a known class that no loss has seen: row, true class, predicted class (n,)."""
 
     rows: npt.NDArray[np.int64]
     truth: npt.NDArray[np.int64]
-    said: npt.NDArray[np.int64]
+    predicted: npt.NDArray[np.int64]
     confidence: npt.NDArray[np.float32] | None = None
 
     @property
-    def right(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.truth == self.said)
+    def correct(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.truth == self.predicted)
 
     def comparable(self, other: LabelledPredictions) -> bool:
-        """Whether both are about the same images."""
+        """Whether both are for the same images."""
         return np.array_equal(self.rows, other.rows) and np.array_equal(self.truth, other.truth)
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """A finished run, with the labels-only run beside it."""
+class RunResults:
+    """Results of a run or of its baseline."""
 
-    folder: RunFolder
-    config: ConfigTree
     summary: Mapping[str, Any]
     metrics: Metrics
+    predictions: LabelledPredictions | None
+    """For the test images of the classes or, without any, for the labels that cross-validation left out."""
+
+
+@dataclass(frozen=True)
+class RunRecord(RunResults):
+    """A finished run with its labels-only baseline."""
+
+    folder: RunFolder
+    config: RunConfig
+    manifest: Manifest
     pool: Columns | None
-    answers: LabelledPredictions | None = None
-    """About test images of known classes or, where there are none, about labels left out in turn."""
-    reference: RunRecord | None = None
+    """Columns of predictions.parquet."""
+    baseline: RunResults | None = None
 
     @property
-    def names(self) -> Sequence[str]:
+    def names(self) -> list[str]:
         return list(self.summary["class_names"])
 
     @property
-    def title(self) -> str:
-        method = all_methods().get(self.summary["method"])
-        return str(self.summary["method"]) if method is None else method.title
-
-    @property
-    def has_detector(self) -> bool:
-        """Whether the method was made to tell images of none of the classes."""
-        method = all_methods().get(self.summary["method"])
-        return method is not None and method.family == "open-set"
+    def method(self) -> type[Method]:
+        return get_method(self.config.method.name)
 
     @property
     def source(self) -> str:
-        """What the images are called: the name of the data set, or of the folder or file they came from."""
-        root = self.config.get("data", {}).get("root")
-        name = str(self.summary["data"])
-        return (Path(root).name or name) if root and name in ("folder", "parquet") else name
+        """Name of the data set, or of the folder or file that the images came from."""
+        data = self.config.data
+        return (Path(data.root).name or data.name) if data.root and data.name in ("folder", "parquet") else data.name
 
 
-def read_record(folder: RunFolder, reference: bool = True) -> RunRecord:
-    beside = RunFolder(folder.path / "labels-only")
-    config = read_toml(folder.config)
-    data = config.get("data", {})
-    check(DataConfig, data if isinstance(data, Mapping) else {"data": data}, where="data")
-    summary = require(Summary, read_json(folder.summary), folder.summary)
-    classes = len(summary["class_names"])
+def read_record(folder: RunFolder) -> RunRecord:
+    """Read and validate the files of a finished run; a UserError names the first file that is damaged."""
+    config, results, baseline = build_config(read_toml(folder.config)), read_results(folder), folder.baseline
     return RunRecord(
+        results.summary,
+        results.metrics,
+        results.predictions,
         folder,
         config,
-        summary,
-        require_lines(folder.read_metrics(), folder.metrics),
-        read_pool_predictions(folder, classes),
-        read_labelled_predictions(folder, classes),
-        read_record(beside, reference=False) if reference and beside.finished else None,
+        read_manifest(folder),
+        read_pool_predictions(folder, len(results.summary["class_names"])),
+        read_results(baseline) if baseline.finished else None,
     )
 
 
+def read_results(folder: RunFolder) -> RunResults:
+    summary = require(Summary, read_json(folder.summary), folder.summary)
+    metrics = require_lines(folder.read_metrics(), folder.metrics)
+    return RunResults(summary, metrics, read_labelled_predictions(folder, len(summary["class_names"])))
+
+
 def read_labelled_predictions(folder: RunFolder, num_classes: int) -> LabelledPredictions | None:
-    tested = read_test_predictions(folder, num_classes)
-    if tested is not None:
-        known = tested["truth_index"] >= 0
+    """Predictions for the test images of the classes; without test images those of the cross-validation."""
+    columns = read_test_predictions(folder, num_classes)
+    if columns is not None:
+        known = columns["truth_index"] >= 0
         names = ("row", "truth_index", "class_index", "confidence")
-        return LabelledPredictions(*(tested[name][known] for name in names)) if known.any() else None
-    path = folder.path / ESTIMATE
+        return LabelledPredictions(*(columns[name][known] for name in names)) if known.any() else None
+    path = folder.cross_validation
     if not path.exists():
         return None
-    said = require(Estimate, read_json(path), path)
-    rows, truth, predicted = (np.array(said[name], dtype=np.int64) for name in ("rows", "truth", "predicted"))
+    table = require(CrossValidation, read_json(path), path)
+    rows, truth, predicted = (np.array(table[name], dtype=np.int64) for name in ("rows", "truth", "predicted"))
     if max(truth.max(), predicted.max()) >= num_classes:
-        raise UserError(f"{path} names classes that the run has not; restore it or train again.")
+        raise UserError(f"{path} has a class index that the run does not have; restore it or train again.")
     return LabelledPredictions(rows, truth, predicted)

@@ -1,6 +1,6 @@
-"""What the model says about images that are at hand: the given labels, and a part of the pool.
+"""The images of a run for its report: the labelled ones and a part of the pool, with predictions and features.
 
-Where a run was on the vectors of a frozen backbone, these lie in the cache and the backbone is not asked again.
+Where a run trained on features of a frozen backbone, these come from the cache and no image passes the backbone again.
 """
 
 from __future__ import annotations
@@ -14,31 +14,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from unissl.augment import AugmentConfig
-from unissl.augment.feature_views import FeatureViews
 from unissl.batches import Views
-from unissl.config import check
-from unissl.data import DataConfig, Dataset
-from unissl.distil import DistilConfig
-from unissl.distil.student import select_maps
+from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.evaluation.predictions import Predictions, predict_rows
-from unissl.features.extract import (
-    FeatureMaps,
-    Features,
-    FeatureScaler,
-    WithBackbone,
-    extract_features,
-    trainable_stages_of,
-)
-from unissl.inference.model import Model, load_model, read_manifest
-from unissl.nets import Network
-from unissl.nets.external import refuse_strange_code
+from unissl.evaluation.calibrators import IDENTITY
+from unissl.evaluation.predictions import Forward, Predictions, features_of, predict_rows
+from unissl.features.backbone import WithBackbone, tail_stages
+from unissl.features.extract import CachedFeatures, extract_features
+from unissl.features.scaler import Features, FeatureScaler
+from unissl.inference.model import Calibrated, Model, load_model
+from unissl.nets.external import check_trusted_code
 from unissl.report.galleries import Thumbnails
 from unissl.report.load_run import RunRecord
-from unissl.report.outliers import Outliers, by_vectors
+from unissl.report.outliers import Outliers, outliers_by_features
+from unissl.run.inputs import RunInputs
 from unissl.run.predictions_io import read_files
-from unissl.splits import SplitConfig, read_split
+from unissl.splits import read_split
 from unissl.splits.open_set import load_data
 from unissl.types import Outputs, Prediction, Split
 from unissl.utils.progress import Progress
@@ -46,8 +37,8 @@ from unissl.utils.progress import Progress
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 
-MAP_IMAGES = 1_000
-"""Points of the map, labelled images among them."""
+MAX_POINTS = 1_000
+"""Images in the embedding map, labelled ones included."""
 MAX_LABELLED = 2_000
 """Given labels that are checked."""
 BLOCK = 4_096
@@ -56,104 +47,61 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled images and a part of the pool, with predictions and features; strange images if vectors tell them."""
+    """Labelled images (n,) and a part of the pool (m,), with predictions and features (n, D) and (m, D)."""
 
-    album: Thumbnails
-    labelled: Rows
+    thumbnails: Thumbnails
+    rows: Rows
     labels: Rows
-    said: Predictions
+    predictions: Predictions
     features: Floats
-    pool_said: Predictions | None
+    pool_predictions: Predictions | None
     pool_features: Floats
-    outsiders: Outliers | None = None
+    outliers: Outliers | None = None
+    """Of the whole pool, where a frozen backbone provides features."""
 
 
-def collect_samples(record: RunRecord, dataset: Dataset | None) -> Samples:
-    """Load the images and ask the model; refuses where they are gone or no longer those of the run."""
-    data = check(DataConfig, record.config.get("data", {}), where="data")
-    if dataset is None:
-        dataset = load_data(data, check(SplitConfig, record.config.get("split", {}), where="split"))
+def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Samples:
+    """Predict the labelled images and a part of the pool.
+
+    Without ``inputs`` the images are loaded again; raises if they are missing or are not those of the run.
+    """
+    if record.manifest.net != record.config.net.name:
+        raise UserError(f"Config and manifest in {record.folder.path} are of two models; train again.")
+    dataset, split = (inputs.dataset, inputs.split) if inputs is not None else load_images(record)
+    model, outliers = load_model(record.folder, record.manifest), None
+    forward: Forward = model.module
+    views: Views = model.views(dataset.train.images)
+    if record.manifest.frozen:
+        cached = inputs.features if inputs is not None else load_features(record, dataset)
+        assert cached is not None
+        forward, views = forward_from_cache(model, cached, record)
+        if len(split.unlabelled) and record.method.family != "open-set":
+            assert model.backbone is not None
+            outliers = find_outliers(cached.features, model.backbone.scaling, split)
+    labelled, labels, pool = sample_rows(split)
+    with Progress("predictions for the report", len(labelled) + len(pool)) as progress:
+        predictions, features = predict_with_features(forward, views, labelled, model.batch_size, progress)
+        pool_predictions, pool_features = None, features[:0]
+        if len(pool):
+            pool_predictions, pool_features = predict_with_features(forward, views, pool, model.batch_size, progress)
+    data = record.config.data
+    thumbnails = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
+    return Samples(thumbnails, labelled, labels, predictions, features, pool_predictions, pool_features, outliers)
+
+
+def load_images(record: RunRecord) -> tuple[Dataset, Split]:
+    """Data and split of a run, from disk; raises if they are not those of the run."""
+    dataset = load_data(record.config.data, record.config.split)
     split = read_split(record.folder.split, len(dataset.train))
     if not is_same_data(record, dataset, split):
-        raise UserError("The images have changed since the run; train again to see them here.")
-    model = load_model(record.folder)
-    fronts = [module for module in model.module.modules() if isinstance(module, WithBackbone)]
-    outsiders, images = None, dataset.train.images
-    views: Views = model.views(images)
-    if fronts:
-        augment = check(AugmentConfig, record.config.get("augment", {}), where="augment")
-        refuse_strange_code(record.summary["net"])
-        distil = check(DistilConfig, record.config.get("distil", {}), where="distil")
-        maps = distil.keeps_maps(len(images))
-        made = extract_features(images, record.summary["net"], augment, augment.cached_views, CPU, maps=maps)
-        vectors, further = made.vectors, is_distilled(record)
-        views = FeatureViews(vectors, augment, CPU)
-        if further:
-            if made.maps is None:
-                raise UserError(f"The settings in {record.folder.path} are not those of its model; train again.")
-            views = MapViews(made.maps)
-        if len(split.unlabelled) and not record.has_detector:
-            outsiders = find_outliers(vectors, fronts[0].front.scaling, split)
-        net = fronts[0].front.net
-        fronts[0].front.net = LastStages(net) if further else PrecomputedFeatures()  # type: ignore[assignment]
-    labelled, labels, pool = sample(split)
-    with Progress("looking at images for the report", len(labelled) + len(pool)) as progress:
-        said, features = predict_with_features(model, views, labelled, progress)
-        pool_said, pool_features = None, features[:0]
-        if len(pool):
-            pool_said, pool_features = predict_with_features(model, views, pool, progress)
-    album = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
-    return Samples(album, labelled, labels, said, features, pool_said, pool_features, outsiders)
-
-
-@dataclass(frozen=True)
-class MapViews:
-    """Maps that enter the last stages of a backbone, of the clean images."""
-
-    maps: FeatureMaps
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.maps.shape[2:]
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __call__(self, view: str, rows: Rows, **address: Any) -> Tensor:
-        return select_maps(self.maps, rows, np.zeros_like(rows), CPU)
-
-
-class LastStages(nn.Module):
-    """Stands for a backbone whose inner maps are there already."""
-
-    def __init__(self, net: Network) -> None:
-        super().__init__()
-        self.stages = trainable_stages_of(net)
-
-    def forward(self, entering: Tensor) -> Outputs:
-        vectors = self.stages(entering).mean(dim=(2, 3))
-        return Outputs(vectors, vectors)
-
-
-class PrecomputedFeatures(nn.Module):
-    """Stands for a backbone whose vectors are there already."""
-
-    def forward(self, vectors: Tensor) -> Outputs:
-        return Outputs(vectors, vectors)
-
-
-def is_distilled(record: RunRecord) -> bool:
-    """Whether the last stages of the backbone were trained further: its vectors are then not the cached ones."""
-    manifest = read_manifest(record.folder)
-    if manifest["net"] != record.summary["net"]:
-        raise UserError(f"Summary and manifest in {record.folder.path} are of two models; train again.")
-    return bool(manifest.get("distilled", False))
+        raise UserError("The images have changed since the run; train again to include them.")
+    return dataset, split
 
 
 def is_same_data(record: RunRecord, dataset: Dataset, split: Split) -> bool:
-    """Whether tables and split are those that the folder tells of."""
-    tested = 0 if dataset.test is None else len(dataset.test)
-    same = tuple(record.names) == dataset.train.class_names and tested == record.summary["test_images"]
+    """Whether classes, number of test images, and rows and files of the pool are those of the run."""
+    test_images = 0 if dataset.test is None else len(dataset.test)
+    same = tuple(record.names) == dataset.train.class_names and test_images == record.summary["test_images"]
     if same and record.pool is not None:
         same = np.array_equal(record.pool["row"], split.unlabelled)
         if same and dataset.train.files is not None:
@@ -162,36 +110,78 @@ def is_same_data(record: RunRecord, dataset: Dataset, split: Split) -> bool:
     return same
 
 
-def sample(split: Split) -> tuple[Rows, Rows, Rows]:
-    """Labelled rows with their labels, and rows of the pool that fill the map up; always the same ones."""
+def load_features(record: RunRecord, dataset: Dataset) -> CachedFeatures:
+    """Features of the training images, from the cache where they are still in it."""
+    config, table = record.config, dataset.train
+    check_trusted_code(config.net.name)
+    maps = config.distil.keeps_maps(len(table))
+    return extract_features(table, config.net.name, config.augment, config.augment.cached_views, CPU, maps=maps)
+
+
+@dataclass(frozen=True)
+class CachedViews:
+    """Clean features (n, D), or feature maps as (n, c, h, w), in place of images; ``values`` is (N, V, ...)."""
+
+    values: npt.NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape[2:]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __call__(self, view: str, rows: Rows, **address: Any) -> Tensor:
+        clean = torch.from_numpy(np.ascontiguousarray(self.values[rows, 0])).to(torch.get_default_dtype())
+        return clean.permute(0, 3, 1, 2) if clean.ndim == 4 else clean
+
+
+def forward_from_cache(model: Model, cached: CachedFeatures, record: RunRecord) -> tuple[Forward, CachedViews]:
+    """The part of a model that follows its frozen stages, and its cached input: features or, where distillation has
+    fine-tuned the last stages, the maps that enter these."""
+    whole = next(part for part in model.module.modules() if isinstance(part, WithBackbone))
+    stages, values = [whole.front.scaling, whole.module], cached.features
+    if record.manifest.distilled:
+        if cached.maps is None:
+            raise UserError(f"The config in {record.folder.path} is not that of its model; train again.")
+        stages = [tail_stages(whole.front.net), nn.AdaptiveAvgPool2d(1), nn.Flatten(), *stages]
+        values = cached.maps
+    calibrator, tail = record.manifest.calibration, nn.Sequential(*stages).eval()
+    return tail if calibrator == IDENTITY else Calibrated(tail, calibrator).eval(), CachedViews(values)
+
+
+def sample_rows(split: Split) -> tuple[Rows, Rows, Rows]:
+    """Labelled rows with their labels, and rows of the pool that complete the embedding map; the seed is fixed."""
     rng = np.random.default_rng(0)
-    some = np.sort(rng.permutation(len(split.labelled))[:MAX_LABELLED])
-    room = MAP_IMAGES - min(len(some), MAP_IMAGES // 2)
-    return split.labelled[some], split.labels[some], np.sort(rng.permutation(split.unlabelled)[:room])
+    chosen = np.sort(rng.permutation(len(split.labelled))[:MAX_LABELLED])
+    num_pool = MAX_POINTS - min(len(chosen), MAX_POINTS // 2)
+    return split.labelled[chosen], split.labels[chosen], np.sort(rng.permutation(split.unlabelled)[:num_pool])
 
 
-def find_outliers(vectors: Features, scaling: FeatureScaler, split: Split) -> Outliers | None:
-    """Images of the pool whose clean vectors are far from those of every class."""
+def find_outliers(features: Features, scaler: FeatureScaler, split: Split) -> Outliers | None:
+    """Images of the pool whose clean features (N, V, D) are far from those of every class."""
 
     def scaled(rows: Rows) -> Floats:
-        return np.asarray(scaling(torch.from_numpy(np.ascontiguousarray(vectors[rows, 0]))), dtype=np.float32)
+        return np.asarray(scaler(torch.from_numpy(np.ascontiguousarray(features[rows, 0]))), dtype=np.float32)
 
     def blocks() -> Iterator[Floats]:
         for start in range(0, len(split.unlabelled), BLOCK):
             yield scaled(split.unlabelled[start : start + BLOCK])
 
-    return by_vectors(scaled(split.labelled), split.labels, blocks(), split.num_classes)
+    return outliers_by_features(scaled(split.labelled), split.labels, blocks(), split.num_classes)
 
 
-def predict_with_features(model: Model, views: Views, rows: Rows, progress: Progress) -> tuple[Predictions, Floats]:
-    """Predictions and features of some rows."""
+def predict_with_features(
+    forward: Forward, views: Views, rows: Rows, batch_size: int, progress: Progress
+) -> tuple[Predictions, Floats]:
+    """Predictions and features (n, D) before the classifier of some rows (n,)."""
     features: list[Tensor] = []
 
-    def answer(x: Tensor) -> Outputs | Prediction:
-        said: Outputs | Prediction = model.module(x)
-        features.append(said.feat if isinstance(said, Outputs) else said.features)
+    def forward_and_keep(x: Tensor) -> Outputs | Prediction:
+        outputs = forward(x)
+        features.append(features_of(outputs))
         progress.advance(len(x))
-        return said
+        return outputs
 
-    said = predict_rows(answer, views, rows=rows, batch_size=model.batch)
-    return said, torch.cat(features).to(torch.float32).numpy()
+    predictions = predict_rows(forward_and_keep, views, rows=rows, batch_size=batch_size)
+    return predictions, torch.cat(features).to(torch.float32).numpy()

@@ -1,7 +1,7 @@
-"""What the files of a run folder must look like before a page is made of them.
+"""Schema of the JSON files in a run folder.
 
-The page takes the files at their word, and a run folder may come from somebody else or from a bad disk. So they are
-held against these models first, strictly: nothing is converted, since the page reads the file and not the model.
+A run folder may come from somebody else or from a failing disk, so whoever reads it validates it first. Validation is
+strict and converts nothing: readers use the JSON itself, not the models.
 """
 
 from __future__ import annotations
@@ -13,85 +13,87 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from unissl.config import first_mistake
+from unissl.data.images.duplicates import Copy, DuplicateGroup
 from unissl.errors import UserError
+from unissl.evaluation.intervals import Interval, wilson_interval
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Number = Annotated[float, Field(ge=-1e100, le=1e100, allow_inf_nan=False)]
 Matrix = list[list[Count]]
 
 
 class Stored(BaseModel):
-    """Strict, with room for fields of later versions."""
+    """Strict; fields of later versions are allowed."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-class ThreeWays(Stored):
-    last: Share
-    mean_last_20: Share
-    best: Share
+class AccuracySummary(Stored):
+    last: Fraction
+    mean_last_20: Fraction
+    best: Fraction
 
 
-class Estimated(Stored):
+class CrossValidationSummary(Stored):
     folds: Count
     labels: Count
-    accuracy: Share
-    low: Share
-    high: Share
-    balanced_accuracy: Share
+    accuracy: Fraction
+    low: Fraction
+    high: Fraction
+    balanced_accuracy: Fraction
 
 
-class Calibrated(Stored):
+class CalibrationSummary(Stored):
     ece_after: Number
 
 
-class Pool(Stored):
+class PoolSummary(Stored):
     images: Count
     mean_confidence: Number
     truth_known: bool
     predicted: list[Count]
-    accuracy: Share | None = None
+    accuracy: Fraction | None = None
     true_positives: list[Count] | None = None
     truth: list[Count] | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.truth_known and (self.accuracy is None or self.true_positives is None or self.truth is None):
-            raise ValueError("the truth of the pool is said to be known and not given")
+            raise ValueError("truth_known is set, but the true classes of the pool are missing")
         if sum(self.predicted) != self.images or self.images == 0:
             raise ValueError("the predicted classes do not add up to the images of the pool")
-        right = self.true_positives
-        if right is not None and any(r > p for r, p in zip(right, self.predicted, strict=False)):
-            raise ValueError("more images are right than were predicted")
+        correct = self.true_positives
+        if correct is not None and any(c > p for c, p in zip(correct, self.predicted, strict=False)):
+            raise ValueError("true_positives is larger than predicted")
         return self
 
 
-class LeftOut(Stored):
+class SkippedFile(Stored):
     file: str
     reason: str
 
 
-class Remarked(Stored):
-    remark: str
+class IssueSummary(Stored):
+    issue: str
     count: Count
     files: list[str]
 
 
-class Copied(Stored):
+class StoredCopy(Stored):
     part: str
     row: Count
     label: Count | None = None
     file: str | None = None
 
 
-class Group(Stored):
+class StoredGroup(Stored):
     kind: str
-    copies: list[Copied]
+    copies: list[StoredCopy]
 
 
 class Summary(Stored):
-    """summary.json, as far as the page reads it."""
+    """summary.json."""
 
     method: str
     data: str
@@ -106,76 +108,67 @@ class Summary(Stored):
     test_images: Count
     calibration_images: Count = 0
     ood_test_images: Count = 0
-    accuracy: ThreeWays | None = None
-    balanced_accuracy: Share | None = None
-    per_class_recall: list[Share | None] | None = None
+    accuracy: AccuracySummary | None = None
+    balanced_accuracy: Fraction | None = None
+    per_class_recall: list[Fraction | None] | None = None
     confusion_matrix: Matrix | None = None
-    auroc: Share | None = None
-    cross_validation: Estimated | None = None
-    calibration: Calibrated | None = None
-    pool: Pool | None = None
-    skipped: list[LeftOut] = []
-    image_issues: list[Remarked] = []
-    duplicates: list[Group] = []
+    auroc: Fraction | None = None
+    cross_validation: CrossValidationSummary | None = None
+    calibration: CalibrationSummary | None = None
+    pool: PoolSummary | None = None
+    skipped: list[SkippedFile] = []
+    image_issues: list[IssueSummary] = []
+    duplicates: list[StoredGroup] = []
     warnings: list[str] = []
     distilled: bool = False
     versions: dict[str, str | int] | None = None
     command: str | None = None
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         for name in self.model_fields_set:
-            if getattr(self, name) is None and name not in MAY_BE_NULL:
+            if getattr(self, name) is None and name not in NULLABLE:
                 raise ValueError(f"{name} is null")
         pool = self.pool
-        lists = [self.labelled, self.per_class_recall, self.confusion_matrix, *(self.confusion_matrix or ())]
-        lists += [] if pool is None else [pool.predicted, pool.true_positives, pool.truth]
-        if any(given is not None and len(given) != len(self.class_names) for given in lists):
-            raise ValueError("a list is not as long as there are classes")
+        per_class = [self.labelled, self.per_class_recall, self.confusion_matrix, *(self.confusion_matrix or ())]
+        per_class += [] if pool is None else [pool.predicted, pool.true_positives, pool.truth]
+        if any(values is not None and len(values) != len(self.class_names) for values in per_class):
+            raise ValueError("a list is not as long as class_names")
         labels = [copy.label for group in self.duplicates for copy in group.copies]
         if any(label is not None and label >= len(self.class_names) for label in labels):
-            raise ValueError("a copy has a label that is none of the classes")
+            raise ValueError("the label of a duplicate is not a class")
         if self.ood_test_images > self.test_images or (
             self.accuracy is not None and self.ood_test_images == self.test_images
         ):
-            raise ValueError("there are more unknown test images than test images")
+            raise ValueError("ood_test_images is too large for test_images")
         if self.accuracy is not None and self.balanced_accuracy is None:
-            raise ValueError("the accuracy is given without the balanced one")
+            raise ValueError("accuracy is given without balanced_accuracy")
         return self
 
 
-MAY_BE_NULL = {"command", "versions", "balanced_accuracy", "auroc"}
+NULLABLE = {"command", "versions", "balanced_accuracy", "auroc"}
 
 
-class Line(Stored):
+class MetricsLine(Stored):
     """A line of metrics.jsonl."""
 
     kind: str
     step: Count = 0
     loss: dict[str, Number] = {}
     logs: dict[str, Number] = {}
-    accuracy: Share = 0.0
+    accuracy: Fraction = 0.0
     message: str = ""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        wanted = {"train": {"step", "loss", "logs"}, "eval": {"step"}, "warning": {"message"}}.get(self.kind, set())
-        if not wanted <= self.model_fields_set:
+        required = {"train": {"step", "loss", "logs"}, "eval": {"step"}, "warning": {"message"}}.get(self.kind, set())
+        if not required <= self.model_fields_set:
             raise ValueError(f"a line of kind {self.kind} is incomplete")
         return self
 
 
-class Card(Stored):
-    """manifest.json, as far as the page reads it."""
-
-    unissl: str
-    width: Count
-    height: Count
-    channels: Count
-
-
-class Estimate(Stored):
-    """cross_validation.json: what was said about each label that was left out."""
+class CrossValidation(Stored):
+    """cross_validation.json: row, true class and predicted class of each label that was left out once."""
 
     rows: list[Count]
     truth: list[Count]
@@ -189,7 +182,7 @@ class Estimate(Stored):
 
 
 def require(model: type[Stored], value: Any, path: Path) -> Any:
-    """``value`` itself if it is what the model says, otherwise one sentence with the place that is wrong."""
+    """``value`` itself if it fits the model; otherwise a UserError that names the first mistake."""
     try:
         model.model_validate(value)
     except ValidationError as error:
@@ -200,5 +193,33 @@ def require(model: type[Stored], value: Any, path: Path) -> Any:
 
 def require_lines(lines: Sequence[Mapping[str, Any]], path: Path) -> Sequence[Mapping[str, Any]]:
     for line in lines:
-        require(Line, line, path)
+        require(MetricsLine, line, path)
     return lines
+
+
+def evaluated_images(summary: Mapping[str, Any]) -> int:
+    """Images that the accuracy of a summary is measured on: test images of the classes or, without any, labels that
+    cross-validation left out."""
+    if "accuracy" in summary or "cross_validation" not in summary:
+        return int(summary["test_images"] - summary.get("ood_test_images", 0))
+    return int(summary["cross_validation"]["labels"])
+
+
+def accuracy_interval(summary: Mapping[str, Any]) -> Interval | None:
+    """The accuracy of a summary with its 95 % interval: on the test images; without any, by cross-validation."""
+    if "accuracy" in summary:
+        accuracy, images = summary["accuracy"]["last"], evaluated_images(summary)
+        return wilson_interval(round(accuracy * images), images)._replace(value=accuracy)
+    if "cross_validation" in summary:
+        return Interval(*(summary["cross_validation"][name] for name in ("accuracy", "low", "high")))
+    return None
+
+
+def duplicate_groups(summary: Mapping[str, Any]) -> list[DuplicateGroup]:
+    """The duplicates of a summary."""
+    return [
+        DuplicateGroup(
+            group["kind"], tuple(Copy(copy["part"], copy["row"], copy.get("label")) for copy in group["copies"])
+        )
+        for group in summary.get("duplicates", [])
+    ]

@@ -15,18 +15,24 @@ GRACE = 0.25
 """Fraction of the budget before which a run is too young for a warning."""
 
 
+def is_collapsed(counts: Sequence[int]) -> bool:
+    """Whether at most a third of the classes (or one of two) is ever predicted, or nearly always the same one; ``counts``
+    (C,) are the predictions of each class."""
+    return np.count_nonzero(counts) <= max(1, len(counts) // 3) or max(counts) / sum(counts) >= ONE_SIDED
+
+
 def collapse(predicted: npt.NDArray[np.int64], class_names: Sequence[str]) -> str | None:
-    """A warning if at most a third of the classes (or one of two) is ever predicted, or nearly always the same one."""
-    used, num_classes = len(np.unique(predicted)), len(class_names)
-    top = int(np.bincount(predicted, minlength=num_classes).argmax())
-    fraction = float((predicted == top).mean())
-    if used > max(1, num_classes // 3) and fraction < ONE_SIDED:
+    """A warning if the predicted classes (n,) have collapsed."""
+    num_classes = len(class_names)
+    counts = np.bincount(predicted, minlength=num_classes)
+    if not is_collapsed(counts.tolist()):
         return None
+    used, top = np.count_nonzero(counts), int(counts.argmax())
     few = used if used == num_classes else f"Only {used}"
     return (
-        f"{few} of {num_classes} classes are predicted, {fraction:.0%} of the images as class {class_names[top]!r}: "
-        "unless they really are that one-sided, the model is collapsing. More labels per class, a lower optim.lr or a "
-        "milder augment.geometry_scale usually help."
+        f"{few} of {num_classes} classes are predicted, {counts[top] / len(predicted):.0%} of the images as class "
+        f"{class_names[top]!r}: unless they really are that one-sided, the model is collapsing. More labels per class, a "
+        "lower optim.lr or a milder augment.geometry_scale usually help."
     )
 
 

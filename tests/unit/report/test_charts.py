@@ -1,4 +1,4 @@
-"""Pictures inside a page: text as text, ids of their own, names of any kind, many classes."""
+"""Charts inside a page: text as text, ids of their own, names of any kind, many classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from page_checks import assert_loads_nothing, parsed
 
 from unissl.evaluation.calibration import Bin
 from unissl.plots import charts, curves
-from unissl.plots.svg import inline_svg
+from unissl.plots.embedding import embedding_map
+from unissl.plots.output import inline_svg
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -39,10 +40,10 @@ def all_drawings(names: list[str]) -> dict[str, str]:
     summary = {"class_names": names, "confusion_matrix": rng.integers(0, 9, (n, n)).tolist()}
     points, given = rng.normal(size=(3 * n, 2)).astype(np.float32), np.arange(3 * n) < n
     figures = {
-        "mix": charts.class_mix(pool_of(list(range(n))), names),
-        "truth": charts.class_mix(pool_of(list(range(n)), truth=True), names),
+        "distribution": charts.class_distribution(pool_of(list(range(n))), names),
+        "truth": charts.class_distribution(pool_of(list(range(n)), truth=True), names),
         "confusion": charts.confusion(summary, title=False),
-        "map": charts.feature_map(points, np.arange(3 * n) % n, given, names),
+        "map": embedding_map(points, np.arange(3 * n) % n, given, names),
     }
     return {name: inline_svg(figure, name, f"about {name}") for name, figure in figures.items()}
 
@@ -65,9 +66,9 @@ def test_names_are_text_and_nothing_else() -> None:
 
 
 def test_colours_are_those_of_the_page() -> None:
-    drawn = all_drawings(["a", "b"])["mix"]
+    drawn = all_drawings(["a", "b"])["distribution"]
     assert "currentColor" in drawn and "var(--blue" in drawn and "font-family" not in drawn
-    assert 'role="img"' in drawn and 'aria-label="about mix"' in drawn and "http" not in drawn
+    assert 'role="img"' in drawn and 'aria-label="about distribution"' in drawn and "http" not in drawn
 
 
 def test_every_class_of_the_map_is_in_the_legend() -> None:
@@ -89,10 +90,10 @@ def test_condensed_matrix_keeps_every_image() -> None:
     assert np.array_equal(same, matrix[:5, :5]) and all_names == list("abcde")
 
 
-def test_curves_of_a_run_and_its_reference() -> None:
+def test_curves_of_a_run_and_its_baseline() -> None:
     metrics = [{"kind": "eval", "step": s, "accuracy": s / 10} for s in range(5)]
-    drawn = inline_svg(curves.accuracy_curves({"SAGE": metrics, "labels only": metrics}), "a", "a")
-    assert ">SAGE<" in drawn and ">labels only<" in drawn
+    drawn = inline_svg(curves.accuracy_curves({"SAGE": metrics, "labels-only baseline": metrics}), "a", "a")
+    assert ">SAGE<" in drawn and ">labels-only baseline<" in drawn
     assert curves.selected_curve(metrics) is None
     assert "<svg" in inline_svg(curves.loss_curves([]), "l", "l")
     assert "<svg" in inline_svg(charts.reliability_diagram([Bin(0.9, 0.8, 10)]), "r", "r")

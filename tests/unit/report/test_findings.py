@@ -2,180 +2,218 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+from made_up_runs import make_record
 
-from unissl.data.folder.labels import CONTRADICTED
+from unissl.data.folder.labels import CONFLICTING_LABELS
 from unissl.data.images.issues import MESSAGES, ImageIssue
 from unissl.evaluation.calibration import Bin
-from unissl.report.findings import collect_findings
-from unissl.report.findings import labels as findings_labels
-from unissl.report.findings import pool as findings_pool
-from unissl.report.findings import training as findings_training
-from unissl.report.headline import Headline
-from unissl.report.intervals import Interval
-from unissl.report.outliers import Outliers, by_score
+from unissl.evaluation.intervals import Interval
+from unissl.report.data import Headline, ReportData, absent_classes
+from unissl.report.findings import Finding, all_findings, collect_findings, labels, pool, training
+from unissl.report.label_issues import LabelIssues
+from unissl.report.outliers import Outliers, outliers_by_score
 
 NAMES = ["cat", "dog", "owl"]
 
 
-def strange(flagged: int, total: int, expected: float = 0.1) -> Outliers:
-    return Outliers(np.zeros(total), np.zeros(total, int), np.arange(total) < flagged, expected, by_vectors=True)
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+    """A run without findings."""
+    record = make_record(tmp_path_factory.mktemp("run"), NAMES, pool=0, test=0)
+    return ReportData(replace(record, summary={**record.summary, "skipped": []}))
 
 
-def test_collapse() -> None:
-    found = findings_pool.collapse([3, 97, 0], NAMES)
+def with_summary(data: ReportData, **entries: Any) -> ReportData:
+    return replace(data, record=replace(data.record, summary={**data.record.summary, **entries}))
+
+
+def with_pool(data: ReportData, predicted: Sequence[int], names: list[str] = NAMES) -> ReportData:
+    labelled = [4] * len(names)
+    return with_summary(data, pool={"predicted": predicted}, class_names=names, labelled=labelled)
+
+
+def with_curve(data: ReportData, curve: Sequence[float], images: int) -> ReportData:
+    metrics = [{"kind": "eval", "step": step, "accuracy": value} for step, value in enumerate(curve)]
+    return replace(data, record=replace(data.record, metrics=metrics), headline=Headline("test", images))
+
+
+def by_features(flagged: int, total: int, expected: float = 0.1) -> Outliers:
+    return Outliers(np.zeros(total), np.zeros(total, int), np.arange(total) < flagged, expected, by_features=True)
+
+
+def gain(data: ReportData, value: float, interval: Interval | None) -> Finding | None:
+    return pool.gain_over_baseline(replace(data, headline=Headline("test", 500, gain=value, gain_interval=interval)))
+
+
+def test_collapse(sound: ReportData) -> None:
+    found = pool.collapse(with_pool(sound, [3, 97, 0]))
     assert found is not None and found.level == "problem" and "97 %" in found.text and "“dog”" in found.text
-    assert findings_pool.collapse([1, 97, 2], NAMES) is not None, "also where every class still occurs"
-    assert findings_pool.collapse([30, 40, 30], NAMES) is None
-    assert findings_pool.collapse([8, 90, 2], NAMES) is None, "a pool may be one-sided"
-    assert findings_pool.collapse([3, 0, 0], NAMES) is None, "too small a pool to tell"
+    assert pool.collapse(with_pool(sound, [1, 97, 2])) is not None, "also where every class still occurs"
+    assert pool.collapse(with_pool(sound, [30, 40, 30])) is None
+    assert pool.collapse(with_pool(sound, [8, 90, 2])) is None, "a pool may be one-sided"
+    assert pool.collapse(with_pool(sound, [3, 0, 0])) is None, "too small a pool to tell"
+    assert pool.collapse(sound) is None, "no pool"
 
 
-def test_classes_that_the_pool_lacks() -> None:
-    assert findings_pool.absent_classes([500, 499, 1]) == [2]
-    assert findings_pool.absent_classes([50, 45, 5]) == []
-    assert findings_pool.absent_classes([7, 7, 0]) == [], "too small a pool to tell"
-    found = findings_pool.missing_from_pool([2], [500, 499, 1], NAMES)
+def test_classes_that_are_absent_from_the_pool(sound: ReportData) -> None:
+    assert absent_classes([500, 499, 1]) == [2]
+    assert absent_classes([50, 45, 5]) == []
+    assert absent_classes([7, 7, 0]) == [], "too small a pool to tell"
+    found = pool.absent_from_pool(with_pool(sound, [500, 499, 1]))
     assert found is not None and "“owl”" in found.title and found.text.startswith("1 of 1,000")
-    many = findings_pool.missing_from_pool(list(range(9)), [0] * 9 + [900], [f"c{i}" for i in range(10)])
-    assert many is not None and many.title.endswith("“c4” and 4 more") and many.text.startswith("None of 900")
+    names = [f"c{i}" for i in range(20)]
+    many = pool.absent_from_pool(with_pool(sound, [0] * 9 + [90] * 11, names))
+    assert many is not None and many.title.endswith("“c4” and 4 more") and many.text.startswith("None of 990")
 
 
-def test_a_collapse_is_not_also_told_as_missing_classes() -> None:
-    assert [f.title for f in collect_findings(NAMES, predicted=[1000, 0, 0])] == ["The model has collapsed"]
+def test_a_collapse_is_not_also_reported_as_absent_classes(sound: ReportData) -> None:
+    assert [f.title for f in collect_findings(with_pool(sound, [1000, 0, 0]))] == ["The model has collapsed"]
 
 
-def test_images_far_from_every_class() -> None:
-    found = findings_pool.unlike_the_rest(strange(15, 100))
-    assert found is not None and found.title.startswith("15 unlabelled images") and "only 10 % lie so far" in found.text
-    assert findings_pool.unlike_the_rest(strange(9, 100)) is None, "no more than of the labelled images"
-    assert findings_pool.unlike_the_rest(strange(1, 4)) is None
-    most = findings_pool.unlike_the_rest(strange(60, 100))
-    assert most is not None and most.title.startswith("60 unlabelled images"), "the vectors do not doubt themselves"
+def test_outliers_by_features(sound: ReportData) -> None:
+    found = pool.possible_outliers(replace(sound, outliers=by_features(15, 100)))
+    assert found is not None and found.title.startswith("15 unlabelled images") and "Only 10 % of the" in found.text
+    assert pool.possible_outliers(replace(sound, outliers=by_features(9, 100))) is None, "no more than of the labelled"
+    assert pool.possible_outliers(replace(sound, outliers=by_features(1, 4))) is None
+    most = pool.possible_outliers(replace(sound, outliers=by_features(60, 100)))
+    assert most is not None and most.title.startswith("60 unlabelled images"), "features are not biased by training"
 
 
-def test_high_outlier_scores_and_a_model_that_is_unsure_of_all() -> None:
+def test_high_outlier_scores_and_a_model_that_is_confident_of_nothing(sound: ReportData) -> None:
     classes = np.zeros(100, int)
-    some, most = np.repeat([0.9, 0.1], [5, 95]), np.repeat([0.9, 0.1], [60, 40])
-    images = findings_pool.unlike_the_rest(by_score(some, classes))
-    model = findings_pool.unlike_the_rest(by_score(most, classes))
+    few, most = np.repeat([0.9, 0.1], [5, 95]), np.repeat([0.9, 0.1], [60, 40])
+    images = pool.possible_outliers(replace(sound, outliers=outliers_by_score(few, classes)))
+    model = pool.possible_outliers(replace(sound, outliers=outliers_by_score(most, classes)))
     assert images is not None and images.title.startswith("5 unlabelled images")
-    assert model is not None and model.title == "The model is unsure about 60 % of the pool"
-    assert findings_pool.unlike_the_rest(by_score(np.full(100, 0.1), classes)) is None
+    assert model is not None and model.title == "The model is not confident about 60 % of the pool"
+    assert pool.possible_outliers(replace(sound, outliers=outliers_by_score(np.full(100, 0.1), classes))) is None
 
 
-def test_worth_of_the_pool() -> None:
-    worse = findings_pool.worth_of_pool(-0.05, Interval(-0.05, -0.08, -0.02))
+def test_gain_over_the_baseline(sound: ReportData) -> None:
+    worse = gain(sound, -0.05, Interval(-0.05, -0.08, -0.02))
     assert worse is not None and worse.level == "problem" and "−5.0 points" in worse.text
-    unknown = findings_pool.worth_of_pool(-0.05, None)
+    unknown = gain(sound, -0.05, None)
     assert unknown is not None and unknown.level == "problem"
-    chance = findings_pool.worth_of_pool(0.01, Interval(0.01, -0.02, 0.04))
-    assert chance is not None and chance.level == "notice" and "−2.0 and +4.0" in chance.text
-    assert findings_pool.worth_of_pool(0.05, Interval(0.05, 0.02, 0.08)) is None
-    assert findings_pool.worth_of_pool(0.05, None) is None
+    chance = gain(sound, 0.01, Interval(0.01, -0.02, 0.04))
+    assert chance is not None and chance.level == "notice" and "−2.0 to +4.0" in chance.text
+    assert gain(sound, 0.05, Interval(0.05, 0.02, 0.08)) is None
+    assert gain(sound, 0.05, None) is None and pool.gain_over_baseline(sound) is None
 
 
-def test_too_short() -> None:
+def test_too_short(sound: ReportData) -> None:
     rising = list(np.linspace(0.2, 0.8, 20))
-    assert findings_training.too_short(rising, 1000) is not None
-    assert findings_training.too_short([*rising, *[0.8] * 20], 1000) is None
-    assert findings_training.too_short(rising[:4], 1000) is None and findings_training.too_short([], 0) is None
+    assert training.too_short(with_curve(sound, rising, 1000)) is not None
+    assert training.too_short(with_curve(sound, [*rising, *[0.8] * 20], 1000)) is None
+    assert training.too_short(with_curve(sound, rising[:4], 1000)) is None
+    assert training.too_short(sound) is None
 
 
-def test_a_rise_that_few_test_images_explain_is_none() -> None:
+def test_a_rise_that_few_test_images_explain_is_none(sound: ReportData) -> None:
     curve = [0.5] * 4 + [0.6]
-    assert findings_training.too_short(curve, 16) is None
-    assert findings_training.too_short(curve, 400) is not None
+    assert training.too_short(with_curve(sound, curve, 16)) is None
+    assert training.too_short(with_curve(sound, curve, 400)) is not None
 
 
-def test_miscalibrated_either_way() -> None:
-    sure = findings_training.miscalibrated(0.3, [Bin(0.9, 0.6, 100)])
-    modest = findings_training.miscalibrated(0.4, [Bin(0.4, 0.8, 100)])
-    assert sure is not None and "sure of itself" in sure.title and "30 points" in sure.text
-    assert modest is not None and "modest" in modest.title
-    assert findings_training.miscalibrated(0.05, [Bin(0.9, 0.6, 100)]) is None
-    assert findings_training.miscalibrated(None, []) is None
+def test_miscalibrated_either_way(sound: ReportData) -> None:
+    over = training.miscalibrated(replace(sound, calibration_error=0.3, bins=[Bin(0.9, 0.6, 100)]))
+    under = training.miscalibrated(replace(sound, calibration_error=0.4, bins=[Bin(0.4, 0.8, 100)]))
+    assert over is not None and over.title == "The model is overconfident" and "30 points" in over.text
+    assert under is not None and under.title == "The model is underconfident"
+    assert training.miscalibrated(replace(sound, calibration_error=0.05, bins=[Bin(0.9, 0.6, 100)])) is None
+    assert training.miscalibrated(sound) is None
 
 
-def test_few_images_to_judge_by() -> None:
-    tested, guessed = findings_training.few_images(30, False), findings_training.few_images(30, True)
+def test_few_test_images(sound: ReportData) -> None:
+    tested = training.few_test_images(replace(sound, headline=Headline("test", 30)))
+    estimated = training.few_test_images(replace(sound, headline=Headline("cross-validation", 30)))
     assert tested is not None and tested.title == "Only 30 test images"
-    assert guessed is not None and guessed.title == "Only 30 labels behind the estimate"
-    assert findings_training.few_images(100, False) is None and findings_training.few_images(0, False) is None
+    assert estimated is not None and estimated.title == "Only 30 cross-validated labels"
+    assert training.few_test_images(replace(sound, headline=Headline("test", 100))) is None
+    assert training.few_test_images(sound) is None
 
 
 @pytest.mark.parametrize(("count", "level"), [(1, "notice"), (9, "problem")])
-def test_doubtful_labels(count: int, level: str) -> None:
-    found = findings_labels.doubtful_labels(count, 40)
-    assert found is not None and found.level == level
-    assert findings_labels.doubtful_labels(0, 40) is None
+def test_possible_label_errors(sound: ReportData, count: int, level: str) -> None:
+    leads = np.where(np.arange(40) < count, 0.9, 0.3).astype(np.float32)
+    found = labels.possible_label_errors(replace(sound, label_issues=LabelIssues(np.zeros(40, int), leads)))
+    assert found is not None and found.level == level and found.title == f"{count} of 40 given labels may be wrong"
+    assert labels.possible_label_errors(sound) is None
 
 
-def test_classes_with_a_single_label() -> None:
-    found = findings_labels.single_labels([1, 4, 1], NAMES)
+def test_classes_with_a_single_label(sound: ReportData) -> None:
+    found = labels.single_labels(with_summary(sound, labelled=[1, 4, 1]))
     assert found is not None and found.title == "2 classes have a single label" and "“cat” and “owl”" in found.text
-    one = findings_labels.single_labels([4, 1, 4], NAMES)
+    one = labels.single_labels(with_summary(sound, labelled=[4, 1, 4]))
     assert one is not None and one.title == "1 class has a single label"
-    assert findings_labels.single_labels([2, 2, 2], NAMES) is None
+    assert labels.single_labels(with_summary(sound, labelled=[2, 2, 2])) is None
 
 
-def test_copies_that_matter_and_others() -> None:
+def test_duplicates_that_matter_and_others(sound: ReportData) -> None:
     def group(*copies: tuple[str, int | None]) -> dict[str, object]:
         return {"kind": "near", "copies": [{"part": part, "row": 0, "label": label} for part, label in copies]}
 
     harmless = [group(("pool", None), ("pool", None)), group(("labelled", 1), ("labelled", 1), ("pool", None))]
-    assert [(f.level, f.title) for f in collect_findings(NAMES, duplicates=harmless)] == [
-        ("notice", "2 images are there more than once")
+    assert [(f.level, f.title) for f in collect_findings(with_summary(sound, duplicates=harmless))] == [
+        ("notice", "2 images have duplicates")
     ]
     leak, clash = group(("test", 1), ("pool", None)), group(("labelled", 1), ("labelled", 0))
-    assert [f.title for f in collect_findings(NAMES, duplicates=[leak, leak, clash])] == [
-        "Test images are learnt from in 2 cases",
+    assert [f.title for f in collect_findings(with_summary(sound, duplicates=[leak, leak, clash]))] == [
+        "Test images are also training images in 2 cases",
         "The same image has different labels in 1 case",
     ]
 
 
-def test_files_that_were_left_out_and_why() -> None:
+def test_skipped_files_and_why(sound: ReportData) -> None:
     reasons = ["empty"] * 5 + ["a pipe", "a pipe", "HEIC", "too large (9 x 9)"]
-    found = findings_labels.left_out([{"file": f"{i}.jpg", "reason": reason} for i, reason in enumerate(reasons)])
-    assert found is not None and found.title == "9 files or folders were left out"
+    skipped = [{"file": f"{i}.jpg", "reason": reason} for i, reason in enumerate(reasons)]
+    found = labels.skipped_files(with_summary(sound, skipped=skipped))
+    assert found is not None and found.title == "9 files or folders were skipped"
     assert "5 × empty; 2 × a pipe; 1 × HEIC; and 1 other reason." in found.text
-    one = findings_labels.left_out([{"file": "a", "reason": "empty"}])
-    assert one is not None and one.title == "1 file or folder was left out" and "without it: 1 × empty." in one.text
-    assert findings_labels.left_out([]) is None
+    one = labels.skipped_files(with_summary(sound, skipped=[{"file": "a", "reason": "empty"}]))
+    assert one is not None and one.title == "1 file or folder was skipped" and ": 1 × empty." in one.text
+    assert labels.skipped_files(sound) is None
 
 
-def test_several_labels_for_one_file_are_a_problem_and_images_that_show_little_a_notice() -> None:
-    remarks = [
-        {"remark": f"{CONTRADICTED} ('a' and 'b'); used without a label", "count": 2, "files": ["1.jpg", "2.jpg"]},
-        {"remark": f"{CONTRADICTED} ('a' and none); used without a label", "count": 1, "files": ["3.jpg"]},
-        {"remark": MESSAGES[ImageIssue.BLANK], "count": 1200, "files": ["4.jpg"]},
-        {"remark": MESSAGES[ImageIssue.TURNED], "count": 7, "files": ["5.jpg"]},
+def test_conflicting_labels_are_a_problem_and_uninformative_images_a_notice(sound: ReportData) -> None:
+    issues = [
+        {"issue": f"{CONFLICTING_LABELS} ('a' and 'b'); used without a label", "count": 2, "files": ["1.jpg", "2.jpg"]},
+        {"issue": f"{CONFLICTING_LABELS} ('a' and none); used without a label", "count": 1, "files": ["3.jpg"]},
+        {"issue": MESSAGES[ImageIssue.BLANK], "count": 1200, "files": ["4.jpg"]},
+        {"issue": MESSAGES[ImageIssue.TURNED], "count": 7, "files": ["5.jpg"]},
     ]
-    clash, little = collect_findings(NAMES, remarks=remarks)
+    clash, little = collect_findings(with_summary(sound, image_issues=issues))
     assert (clash.level, clash.title) == ("problem", "3 files have several labels in the label file")
-    assert little.level == "notice" and little.text == "1,200 × one colour all over, shows nothing."
-    assert collect_findings(NAMES, remarks=remarks[3:]) == []
+    blank = MESSAGES[ImageIssue.BLANK].replace(";", ",")
+    assert little.level == "notice" and little.text == f"1,200 × {blank}."
+    assert collect_findings(with_summary(sound, image_issues=issues[3:])) == []
 
 
-def test_problems_come_first_and_a_sound_run_has_none() -> None:
-    found = collect_findings(
-        NAMES,
-        head=Headline("test", 30, gain=-0.1),
-        skipped=[{"file": "a", "reason": "empty"}],
-        checked=12,
-        doubtful=1,
-        labelled=[4, 4, 4],
+def test_problems_come_first_and_a_sound_run_has_none(sound: ReportData) -> None:
+    assert collect_findings(sound) == []
+    leads = np.where(np.arange(12) < 1, 0.9, 0.0).astype(np.float32)
+    poor = replace(
+        with_summary(sound, skipped=[{"file": "a", "reason": "empty"}]),
+        headline=Headline("test", 30, gain=-0.1),
+        label_issues=LabelIssues(np.zeros(12, int), leads),
     )
-    assert [f.level for f in found] == ["problem", "notice", "notice", "notice"]
-    assert all(f.text and f.action for f in found)
-    sound = collect_findings(
-        NAMES,
-        head=Headline("test", 500, gain=0.1, gain_interval=Interval(0.1, 0.05, 0.15)),
-        predicted=[30, 30, 40],
-        outsiders=strange(5, 100),
-        labelled=[4, 4, 4],
-        curve=[0.9] * 20,
+    findings = collect_findings(poor)
+    assert [f.level for f in findings] == ["problem", "notice", "notice", "notice"]
+    assert all(f.text and f.action for f in findings)
+    good = replace(
+        with_curve(with_pool(sound, [30, 30, 40]), [0.9] * 20, 500),
+        headline=Headline("test", 500, gain=0.1, gain_interval=Interval(0.1, 0.05, 0.15)),
+        outliers=by_features(5, 100),
         calibration_error=0.02,
     )
-    assert sound == []
+    assert collect_findings(good) == []
+
+
+def test_every_finding_has_a_name_of_its_own() -> None:
+    names = [function.__name__ for function in all_findings()]
+    assert len(names) == len(set(names)) >= 15

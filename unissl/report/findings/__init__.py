@@ -1,70 +1,47 @@
-"""What a finished run shows, in plain sentences that say what to do.
+"""Findings of a report: each is a function ``(data: ReportData) -> Finding | None`` with the decorator :func:`finding`.
 
-Nothing here looks at the truth of the pool: what is said about it follows from the model and the given labels.
+Every module of this folder is imported, so a finding is added by writing its function (docs/extend/finding.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-from unissl.evaluation.calibration import Bin
-from unissl.report.findings.finding import Finding
-from unissl.report.findings.labels import (
-    Duplicates,
-    contradicted,
-    doubtful_labels,
-    harmless_copies,
-    labels_disagree,
-    leaked_tests,
-    leaks_test,
-    left_out,
-    showing_little,
-    single_labels,
-    two_labels,
-)
-from unissl.report.findings.pool import absent_classes, collapse, missing_from_pool, unlike_the_rest, worth_of_pool
-from unissl.report.findings.training import few_images, miscalibrated, too_short
-from unissl.report.headline import Headline
-from unissl.report.outliers import Outliers
+from unissl.report.data import ReportData
 
 
-def collect_findings(
-    names: Sequence[str],
-    *,
-    head: Headline | None = None,
-    predicted: Sequence[int] | None = None,
-    outsiders: Outliers | None = None,
-    doubtful: int = 0,
-    checked: int = 0,
-    labelled: Sequence[int] = (),
-    curve: Sequence[float] = (),
-    calibration_error: float | None = None,
-    bins: Sequence[Bin] = (),
-    skipped: Sequence[Mapping[str, str]] = (),
-    remarks: Sequence[Mapping[str, Any]] = (),
-    duplicates: Sequence[Duplicates] = (),
-) -> list[Finding]:
-    """Everything there is to say about a run, problems first. What is not known is left out."""
-    head = head or Headline()
-    fallen = collapse(predicted, names) if predicted else None
-    leaks, clashes = sum(map(leaks_test, duplicates)), sum(map(labels_disagree, duplicates))
-    harmless = sum(not leaks_test(group) and not labels_disagree(group) for group in duplicates)
-    found = [
-        fallen,
-        leaked_tests(leaks),
-        two_labels(clashes),
-        contradicted(remarks),
-        None if head.gain is None else worth_of_pool(head.gain, head.gain_interval),
-        doubtful_labels(doubtful, checked),
-        None if fallen or not predicted else missing_from_pool(absent_classes(predicted), predicted, names),
-        None if outsiders is None else unlike_the_rest(outsiders),
-        too_short(curve, head.images),
-        miscalibrated(calibration_error, bins),
-        few_images(head.images, head.source == "cross-validation"),
-        single_labels(labelled, names) if labelled else None,
-        left_out(skipped),
-        showing_little(remarks),
-        harmless_copies(harmless),
-    ]
-    return sorted((f for f in found if f is not None), key=lambda f: f.level == "notice")
+@dataclass(frozen=True)
+class Finding:
+    """Something to know about a run, and what to do about it."""
+
+    level: Literal["problem", "notice"]
+    title: str
+    text: str
+    action: str
+
+
+FindingFunction = Callable[[ReportData], Finding | None]
+_registered: dict[str, FindingFunction] = {}
+
+
+def finding(function: FindingFunction) -> FindingFunction:
+    """Register a function that returns a finding where it applies, and None elsewhere."""
+    _registered[f"{function.__module__}.{function.__qualname__}"] = function
+    return function
+
+
+def all_findings() -> list[FindingFunction]:
+    """Every registered function, in the order of registration."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return list(_registered.values())
+
+
+def collect_findings(data: ReportData) -> list[Finding]:
+    """All findings that apply to a run, problems first."""
+    findings = [found for function in all_findings() if (found := function(data)) is not None]
+    return sorted(findings, key=lambda found: found.level != "problem")

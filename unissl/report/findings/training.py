@@ -1,58 +1,61 @@
-"""What the training and its measurements say: too short, too sure, too few images to know."""
+"""Findings about the training and its evaluation: too short, miscalibrated, too few test images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from unissl.evaluation.calibration import Bin
-from unissl.report.findings.finding import Finding
+from unissl.report.data import ReportData
+from unissl.report.findings import Finding, finding
 from unissl.report.formatting import signed
 
-FEW_TEST_IMAGES = 100
-MISCALIBRATED = 0.1
-"""Expected calibration error above which probabilities should not be taken at their word."""
-RISING = 0.01
-"""Rise of accuracy over the last fifth of a run that says it was too short."""
+MIN_TEST_IMAGES = 100
+MAX_CALIBRATION_ERROR = 0.1
+"""Expected calibration error above which confidences should not be read as probabilities."""
+MIN_RISE = 0.01
+"""Rise of the accuracy over the last fifth of a run from which on the run was too short."""
 
 
-def too_short(curve: Sequence[float], images: int) -> Finding | None:
-    """Accuracy that still rose at the end, by more than so few test images would by chance: the last fifth of the
-    evaluations against the fifth before."""
-    part = len(curve) // 5
-    if not part:
+@finding
+def too_short(data: ReportData) -> Finding | None:
+    """The accuracy still rose at the end: the last fifth of the evaluations is better than the fifth before, by more
+    than chance explains on so few test images."""
+    curve, fifth = data.accuracy_curve, len(data.accuracy_curve) // 5
+    if not fifth:
         return None
-    rise = float(np.mean(curve[-part:]) - np.mean(curve[-2 * part : -part]))
-    if rise <= max(RISING, 0.5 / max(1, images) ** 0.5):  # half, the most that a standard error can be
+    rise = float(np.mean(curve[-fifth:]) - np.mean(curve[-2 * fifth : -fifth]))
+    if rise <= max(MIN_RISE, 0.5 / max(1, data.headline.images) ** 0.5):  # a standard error is at most 0.5 / sqrt(n)
         return None
     return Finding(
         "notice",
         "The run was too short",
-        f"Accuracy was still rising when it ended: {signed(rise)} points over the last fifth of the training.",
+        f"The accuracy was still rising at the end: {signed(rise)} points over the last fifth of the training.",
         "Train again with more --steps or --minutes.",
     )
 
 
-def miscalibrated(error: float | None, bins: Sequence[Bin]) -> Finding | None:
-    if error is None or error <= MISCALIBRATED:
+@finding
+def miscalibrated(data: ReportData) -> Finding | None:
+    error = data.calibration_error
+    if error is None or error <= MAX_CALIBRATION_ERROR:
         return None
-    too_sure = sum(b.images * (b.confidence - b.accuracy) for b in bins) > 0
+    overconfident = sum(b.images * (b.confidence - b.accuracy) for b in data.bins) > 0
     return Finding(
         "notice",
-        f"The model is too {'sure of itself' if too_sure else 'modest'}",
-        f"On average its confidence is {100 * error:.0f} points away from how often it is right.",
-        "Read its confidence as a ranking, not as a chance, or choose a threshold on images whose class you know.",
+        f"The model is {'overconfident' if overconfident else 'underconfident'}",
+        f"Confidence and accuracy differ by {100 * error:.0f} points on average.",
+        "Use the confidence as a ranking, not as a probability, or choose a threshold on labelled images.",
     )
 
 
-def few_images(count: int, cross_validated: bool) -> Finding | None:
-    """Too few test images, or labels behind a cross-validation, for a number to lean on."""
-    if not 0 < count < FEW_TEST_IMAGES:
+@finding
+def few_test_images(data: ReportData) -> Finding | None:
+    """Too few test images, or cross-validated labels, for a precise accuracy."""
+    count = data.headline.images
+    if not 0 < count < MIN_TEST_IMAGES:
         return None
     return Finding(
         "notice",
-        f"Only {count} {'labels behind the estimate' if cross_validated else 'test images'}",
-        "Accuracies and gains on so few images vary a lot, and their intervals are rough.",
-        f"Test on {FEW_TEST_IMAGES} images or more with --test before you rely on the numbers.",
+        f"Only {count} {'cross-validated labels' if data.headline.source == 'cross-validation' else 'test images'}",
+        "Accuracies and gains on so few images vary a lot, and their intervals are wide.",
+        f"Use {MIN_TEST_IMAGES} test images or more (--test) before you rely on the numbers.",
     )

@@ -1,8 +1,8 @@
-"""Files that were left out: grouped by reason, none lost."""
+"""Skipped files: grouped by reason, none lost."""
 
 from __future__ import annotations
 
-from unissl.report.skipped_files import group_skipped_files
+from unissl.report.data import group_skipped_files
 
 
 def skipped(*reasons: str) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.report import intervals
+from unissl.evaluation import intervals
 
 
 def test_gain_of_many_images_equals_resampling_them_one_by_one() -> None:
@@ -44,7 +44,7 @@ def test_gain_is_paired_and_never_certain() -> None:
     assert intervals.paired_gain(np.ones(2, bool), np.zeros(2, bool)).high == 1.0
 
 
-def test_accuracy_interval_is_wilsons() -> None:
-    assert intervals.accuracy_interval(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
-    assert intervals.accuracy_interval(10, 10) == pytest.approx((1.0, 0.7225, 1.0), abs=1e-4)
-    assert intervals.accuracy_interval(0, 10).low == 0
+def test_wilson_interval() -> None:
+    assert intervals.wilson_interval(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
+    assert intervals.wilson_interval(10, 10) == pytest.approx((1.0, 0.7225, 1.0), abs=1e-4)
+    assert intervals.wilson_interval(0, 10).low == 0

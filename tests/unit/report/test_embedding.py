@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unissl.plots.projection import project_2d
+from unissl.plots.embedding import project_2d
 
 
 def test_clusters_stay_apart() -> None:
