@@ -1,4 +1,4 @@
-"""Distillation, the second stage of a run on a frozen backbone: its last stages are trained on soft labels for the pool.
+"""Distillation, stage 2 of a run on a frozen backbone: its last stages are trained on soft labels for the pool.
 
 :mod:`unissl.features.multi_crop` extracts features of further crops of every photo, :mod:`unissl.distil.teacher`
 computes soft labels for the pool, :mod:`unissl.distil.student` trains the last stages on them.

@@ -14,7 +14,7 @@ class DistilConfig(Settings):
     """Training the last stages of a frozen backbone on soft labels for the unlabelled pool."""
 
     epochs: float = Field(default=0.0, ge=0.0, le=100.0)
-    """Passes over the pool; 0 leaves the backbone frozen. For backbones with a trainable tail and net.freeze_backbone."""
+    """Passes over the pool; 0: none. Needs net.freeze_backbone and a backbone with a trainable tail."""
     lr: float = Field(default=3e-4, gt=0.0)
     """Peak learning rate of Adam."""
     batch: int = Field(default=64, ge=1)

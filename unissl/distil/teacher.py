@@ -21,8 +21,8 @@ from torch.nn.functional import normalize
 
 from unissl.evaluation.intervals import wilson_interval
 from unissl.features.scaler import FEATURE_NORM
-from unissl.ops.nearest_mean import right_when_left_out
-from unissl.ops.neighbours import agreement, nearest, smoothed, walk
+from unissl.ops.nearest_mean import leave_one_out_correct
+from unissl.ops.neighbours import agreement, nearest, spread_labels, transition
 from unissl.types import UNLABELLED
 
 LEARNT_SHARE = 0.25
@@ -52,9 +52,9 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
     inputs = features if labels_suffice(features, labels) else joint
     probs = sharpen(logistic_regression(inputs, labels, num_classes), SHARPEN_TEACHER)
     neighbours, cosines = nearest(joint, k_neighbours)
-    steps = walk(neighbours, cosines, agreement(probs, neighbours))
+    matrix = transition(neighbours, cosines, agreement(probs, neighbours))
     probs[is_labelled] = one_hot
-    probs = sharpen(smoothed(probs, steps), SHARPEN_SMOOTHED)
+    probs = sharpen(spread_labels(probs, matrix), SHARPEN_SMOOTHED)
     probs[is_labelled] = one_hot
     return torch.from_numpy(probs).float()
 
@@ -71,12 +71,12 @@ def concat_features(crops: Sequence[Tensor], learnt: Tensor | None = None) -> Te
 def labels_suffice(features: Tensor, labels: Labels) -> bool:
     """Whether the leave-one-out accuracy on the labelled images is significantly above ``MIN_LABEL_ACCURACY``."""
     is_labelled = labels != UNLABELLED
-    right, tested = right_when_left_out(features[torch.from_numpy(is_labelled)], labels[is_labelled])
+    right, tested = leave_one_out_correct(features[torch.from_numpy(is_labelled)], labels[is_labelled])
     return tested > 0 and wilson_interval(right, tested).low >= MIN_LABEL_ACCURACY
 
 
 def logistic_regression(x: Tensor, labels: Labels, num_classes: int) -> Floats:
-    """Probabilities (n, C) of a logistic regression on the labelled rows of x (n, D); a class without a label gets 0."""
+    """Probabilities (n, C) of logistic regression on the labelled rows of x (n, D); a class without a label gets 0."""
     is_labelled = labels != UNLABELLED
     with threadpool_limits(1, user_api="blas"):  # the number of threads would change the last bits
         model = LogisticRegression(max_iter=MAX_ITER).fit(x.numpy()[is_labelled], labels[is_labelled])

@@ -1,4 +1,4 @@
-"""Frozen pretrained backbones: loading, their frozen and trainable stages, and the shipped model from images to classes."""
+"""Frozen pretrained backbones: loading, frozen and trainable stages, and the shipped model from images to classes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from unissl.utils.row_writer import RowWriter
 
 BATCH = 64
 """Images that pass the backbone at once. Fixed, since it may change the last bits."""
-VIEW_INDEPENDENT = {"cached_views", "feature_dropout", "labelled_feature_dropout"}
+VIEW_INDEPENDENT = {"cached_views", "feature_dropout", "labelled_feature_dropout", "second_view_dropout"}
 """Settings of the augmentation that do not change the augmented images."""
 
 FeatureMaps = npt.NDArray[np.float16]

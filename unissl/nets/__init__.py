@@ -60,7 +60,7 @@ class NetConfig(Settings):
 
     name: str = "wrn-28-2"
     """wrn-<depth>-<width>, resnet-18, resnet-50 (each also with -cifar for small images), small; or a pretrained
-    network: a backbone for photos, hf:OWNER/NAME, hf:FOLDER, timm:NAME, package.module:factory, NAME@FILE.safetensors."""
+    network: a backbone for photos, NAME@FILE.safetensors, hf:OWNER/NAME, hf:FOLDER, timm:NAME, module:factory."""
 
     bn_momentum: float = Field(default=0.001, gt=0.0, le=1.0)
     """Weight of one batch in BatchNorm's running statistics; short runs need more, about 0.01 to 0.1."""

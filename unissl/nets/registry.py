@@ -16,7 +16,7 @@ MAX_DEPTH, MAX_WIDTH = 400, 64
 
 
 def list_networks() -> list[str]:
-    """Names that :func:`create_network` accepts; of the wide residual networks a few, since depth and width are free."""
+    """Names that :func:`create_network` accepts; of wide residual networks a few, since depth and width are free."""
     resnets = [f"resnet-{depth}{stem}" for depth in LAYOUTS for stem in ("", "-cifar")]
     return ["small", "wrn-10-1", "wrn-16-2", "wrn-28-2", "wrn-28-8", *resnets, *all_backbones()]
 

