@@ -1,11 +1,11 @@
-"""From an image table and a split to the batches that a method asks for.
+"""Batches of a method's streams, from an image table and a split.
 
 Nothing here has state: the batch of a step is a function of (seed, step). Resuming therefore needs no position in
 the data beyond the step number, and any number of processes draws the same images and the same views.
 
-Each source is walked in passes. Pass number p of a stream is one permutation of its source, keyed by (seed, stream,
-p), and batches cut the endless row of passes: every image is seen once per pass, and a batch may be larger than
-its source.
+Each source is walked in passes. Pass number p of a stream is one permutation of its source, keyed by (seed, stream, p),
+and batches are consecutive pieces of the endless row of passes: every image occurs once per pass, and a batch may be
+larger than its source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unissl.types import Batch, Source, Split, Stream, StreamBatch
 
 Rows = npt.NDArray[np.int64]
 Promoted = tuple[Tensor, Tensor] | None
-"""Positions in the pool (k,) and soft targets (k, C) of images that joined the labelled set (``Method.joined``)."""
+"""Positions in the pool (k,) and soft targets (k, C) of images promoted to the labelled set (``Method.promoted``)."""
 
 
 class BatchConfig(Settings):
@@ -37,7 +37,7 @@ class BatchConfig(Settings):
     unlabelled: int = Field(default=448, ge=1)
     """Unlabelled images per step, over all processes."""
     evaluation: int = Field(default=256, ge=1)
-    """Images per step when nothing is learnt."""
+    """Images per batch in evaluation."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Subset:
 
 
 def subsets(split: Split) -> dict[Source, Subset]:
-    """The sources of a split; the unlabelled one has no targets to give."""
+    """The sources of a split; the unlabelled one has no targets."""
 
     def one_hot(labels: Rows) -> Tensor:
         hot = torch.nn.functional.one_hot(torch.from_numpy(labels), split.num_classes)
@@ -96,21 +96,21 @@ class Batches:
     device: torch.device
 
     def at(self, step: int, promoted: Promoted = None) -> Batch:
-        """The batches of a step. ``joined`` are images of the pool that count as labelled by now."""
+        """The batches of a step. ``promoted`` are images of the pool that count as labelled."""
         return whole(self.share_at(step, promoted))
 
     def share_at(self, step: int, promoted: Promoted = None) -> Batch:
-        """The same with the views of this process's rows alone; :func:`whole` puts those of all processes together."""
+        """The same with the views of this process's rows alone; :func:`whole` gathers those of all processes."""
         return {name: self._stream_at(name, stream, step, promoted) for name, stream in self.streams.items()}
 
     def _stream_at(self, name: str, stream: Stream, step: int, promoted: Promoted) -> StreamBatch:
-        pool = self._source(stream.source, promoted)
+        subset = self._source(stream.source, promoted)
         size = max(1, round(stream.ratio * self._base_size(stream.source)))
-        positions = draw_positions(self.seed, name, len(pool.rows), step * size, size)
-        own = local_slice(size)
-        address: dict[str, Any] = {"seed": self.seed, "step": step, "stream": name, "positions": own}
-        views = {view: self.views(view, pool.rows[positions[own]], **address) for view in stream.views}
-        return self._batch(pool, positions, views)
+        positions = draw_positions(self.seed, name, len(subset.rows), step * size, size)
+        local = local_slice(size)
+        address: dict[str, Any] = {"seed": self.seed, "step": step, "stream": name, "positions": local}
+        views = {view: self.views(view, subset.rows[positions[local]], **address) for view in stream.views}
+        return self._batch(subset, positions, views)
 
     def scan(
         self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
@@ -123,29 +123,29 @@ class Batches:
         self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
     ) -> Iterator[StreamBatch]:
         """The same with the views of this process's rows alone."""
-        pool = self._source(source, promoted)
-        for start in range(0, len(pool.rows), self.config.evaluation):
-            positions = np.arange(start, min(start + self.config.evaluation, len(pool.rows)))
-            own = local_slice(len(positions))
+        subset = self._source(source, promoted)
+        for start in range(0, len(subset.rows), self.config.evaluation):
+            positions = np.arange(start, min(start + self.config.evaluation, len(subset.rows)))
+            local = local_slice(len(positions))
             address: dict[str, Any] = {
                 "seed": self.seed,
                 "step": seed_step,
                 "stream": f"scan-{source}",
-                "positions": slice(start + own.start, start + own.stop),
+                "positions": slice(start + local.start, start + local.stop),
             }
-            yield self._batch(pool, positions, {view: self.views(view, pool.rows[positions[own]], **address)})
+            yield self._batch(subset, positions, {view: self.views(view, subset.rows[positions[local]], **address)})
 
     def _source(self, source: Source, promoted: Promoted) -> Subset:
-        pool = self.subsets[source]
-        if promoted is None or source != "labelled" or pool.targets is None:
-            return pool
+        subset = self.subsets[source]
+        if promoted is None or source != "labelled" or subset.targets is None:
+            return subset
         positions, targets = promoted
-        rows = np.concatenate([pool.rows, self.subsets["unlabelled"].rows[positions.cpu().numpy()]])
-        return Subset(rows, torch.cat([pool.targets, targets.to(pool.targets)]))
+        rows = np.concatenate([subset.rows, self.subsets["unlabelled"].rows[positions.cpu().numpy()]])
+        return Subset(rows, torch.cat([subset.targets, targets.to(subset.targets)]))
 
-    def _batch(self, pool: Subset, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
+    def _batch(self, subset: Subset, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
         index = torch.from_numpy(positions)
-        target = None if pool.targets is None else pool.targets[index].to(self.device)
+        target = None if subset.targets is None else subset.targets[index].to(self.device)
         return StreamBatch(views, index.to(self.device), target)
 
     def _base_size(self, source: Source) -> int:
@@ -153,14 +153,14 @@ class Batches:
 
 
 def whole(shares: Batch) -> Batch:
-    """Batches with the views of all rows, from those that have this process's; one exchange for everything."""
+    """Batches with the views of all rows, from those with this process's rows; one collective for everything."""
     names = [(name, view) for name, stream in shares.items() for view in stream.views]
     views = all_gather_rows(
         [shares[name].views[view] for name, view in names], [len(shares[name]) for name, _ in names]
     )
-    found = dict(zip(names, views, strict=True))
+    gathered = dict(zip(names, views, strict=True))
     return {
-        name: replace(stream, views={view: found[name, view] for view in stream.views})
+        name: replace(stream, views={view: gathered[name, view] for view in stream.views})
         for name, stream in shares.items()
     }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unissl.ops.nearest_mean import right_when_left_out
+from unissl.ops.nearest_mean import leave_one_out_correct
 
 
 def slowly(x: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
@@ -33,14 +33,14 @@ def test_against_loops(seed: int) -> None:
     x = rng.normal(size=(12, 4)) + 0.7 * rng.normal(size=(8, 4))[labels]
     expected = slowly(x, labels)
     assert 0 < expected[0] < expected[1] == 11
-    assert right_when_left_out(torch.from_numpy(x), labels) == expected
+    assert leave_one_out_correct(torch.from_numpy(x), labels) == expected
 
 
 def test_a_row_does_not_vouch_for_itself() -> None:
     """Opposite rows of one class: each is alone without the other, though the nearest mean with itself is its own."""
     x = torch.tensor([[1.0, -0.1], [-1.0, -0.1], [0.0, 1.0], [0.1, 1.0]])
-    assert right_when_left_out(x, np.array([0, 0, 1, 1])) == (2, 4)
+    assert leave_one_out_correct(x, np.array([0, 0, 1, 1])) == (2, 4)
 
 
 def test_single_labels_say_nothing() -> None:
-    assert right_when_left_out(torch.eye(3), np.array([0, 1, 2])) == (0, 0)
+    assert leave_one_out_correct(torch.eye(3), np.array([0, 1, 2])) == (0, 0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unissl.ops import neighbours
-from unissl.ops.neighbours import agreement, nearest, smoothed, walk
+from unissl.ops.neighbours import agreement, nearest, spread_labels, transition
 
 
 def some_vectors(n: int = 23, width: int = 5) -> torch.Tensor:
@@ -34,7 +34,7 @@ def slow_matrix(x: np.ndarray, k: int, answers: np.ndarray | None = None) -> np.
 def test_graph(k: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "BLOCK", block)
     x = some_vectors()
-    np.testing.assert_allclose(walk(*nearest(x, k)).toarray(), slow_matrix(x.numpy(), k), atol=1e-12)
+    np.testing.assert_allclose(transition(*nearest(x, k)).toarray(), slow_matrix(x.numpy(), k), atol=1e-12)
 
 
 def test_graph_of_rows_that_agree() -> None:
@@ -44,7 +44,7 @@ def test_graph_of_rows_that_agree() -> None:
     agreed = agreement(answers, places)
     assert agreed.shape == (23, 10) and agreed.max() <= 1 + 1e-12
     expected = slow_matrix(x.numpy(), 10, answers)
-    np.testing.assert_allclose(walk(places, cosines, agreed).toarray(), expected, atol=1e-12)
+    np.testing.assert_allclose(transition(places, cosines, agreed).toarray(), expected, atol=1e-12)
 
 
 def test_smoothing_step_by_step() -> None:
@@ -58,7 +58,7 @@ def test_smoothing_step_by_step() -> None:
                 new[i, c] = 0.6 * sum(matrix[i, j] * f[j, c] for j in range(23)) + 0.4 * y[i, c]
         f = new
     expected = f / f.sum(1, keepdims=True)
-    np.testing.assert_allclose(smoothed(y, walk(*nearest(x, 3)), share=0.6, rounds=7), expected, atol=1e-12)
+    np.testing.assert_allclose(spread_labels(y, transition(*nearest(x, 3)), share=0.6, rounds=7), expected, atol=1e-12)
 
 
 def test_many_rounds_solve_the_linear_system() -> None:
@@ -66,14 +66,14 @@ def test_many_rounds_solve_the_linear_system() -> None:
     x, y = some_vectors(), np.random.default_rng(1).dirichlet(np.ones(3), 23)
     m = slow_matrix(x.numpy(), 5)
     limit = 0.2 * np.linalg.solve(np.eye(23) - 0.8 * m, y)
-    got = smoothed(y, walk(*nearest(x, 5)), share=0.8, rounds=300)
+    got = spread_labels(y, transition(*nearest(x, 5)), share=0.8, rounds=300)
     np.testing.assert_allclose(got, limit / limit.sum(1, keepdims=True), atol=1e-12)
 
 
 def test_a_row_like_no_other_keeps_its_answer() -> None:
     x = torch.eye(3, dtype=torch.float64)
     y = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
-    np.testing.assert_allclose(smoothed(y, walk(*nearest(x, 2))), y, atol=1e-12)
+    np.testing.assert_allclose(spread_labels(y, transition(*nearest(x, 2))), y, atol=1e-12)
 
 
 def test_fewer_rows_than_neighbours() -> None:

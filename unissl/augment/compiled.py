@@ -2,8 +2,8 @@
 
 Does byte for byte what the operations on tensors do (``randaugment``, ``crop``, ``cutout``), which serve every other
 device, and Pythons for which there is no numba. All of it is in one file, because numba keeps compiled code on disk and
-compiles anew only when the file of the outermost function has changed. Whoever changes a number that is imported here
-has to touch this file, too.
+recompiles only when the file of the outermost function has changed. After a change of an imported number, touch this
+file too.
 
 Operations change one image, uint8 (H, W, C), in place; ``levels`` are its bytes in one row.
 """
@@ -109,28 +109,27 @@ def crop(source: Bytes, rows: Terms, columns: Terms, image: Bytes) -> None:
 
 @compiled
 def warp(source: Bytes, x: Terms, y: Terms, x_by_row: Terms, y_by_column: Terms, image: Bytes) -> None:
-    """Each pixel from where the terms of ``geometry.Source`` say; what lies outside from the black pixel after the
-    ``source``."""
+    """Each pixel from its position in ``geometry.Source``; outside of the image, the black pixel after ``source``."""
     height, width, channels = image.shape
     black = height * width * channels
     red, green, blue = source, source[1:], source[2:]
-    places = np.empty(width, np.uint32)  # unsigned, or each look would ask whether to count from the end
+    offsets = np.empty(width, np.uint32)  # unsigned, or each access would test for a negative index
     for row in range(height):
         out = image[row].reshape(-1)
         for column in range(width):
             across = (x[column] + x_by_row[row]) >> 16
             down = (y[row] + y_by_column[column]) >> 16
             inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
-            places[column] = (down * width + across) * channels if inside else black
+            offsets[column] = (down * width + across) * channels if inside else black
         if channels == 3:
             for column in range(width):
-                place = places[column]
-                out[3 * column] = red[place]
-                out[3 * column + 1] = green[place]
-                out[3 * column + 2] = blue[place]
+                offset = offsets[column]
+                out[3 * column] = red[offset]
+                out[3 * column + 1] = green[offset]
+                out[3 * column + 2] = blue[offset]
         else:
             for column in range(width):
-                out[column] = source[places[column]]
+                out[column] = source[offsets[column]]
 
 
 @compiled

@@ -1,6 +1,6 @@
-"""Where the pixels of a view come from: crop, flip and nearest-neighbour affine warps, bit for bit as Pillow.
+"""Geometry of views: crop, flip and nearest-neighbour affine warps, bit for bit as Pillow.
 
-Where a pixel comes from is a sum of a term of its column and a term of its row. The terms are computed on the
+The source position of a pixel is the sum of a term of its column and a term of its row. The terms are computed on the
 CPU, in float64 and the fixed-point numbers Pillow uses; adding them up and fetching pixels is all the device does.
 Two nearest-neighbour warps are not one warp by the product of their matrices, so matrices are never multiplied.
 """
@@ -38,7 +38,7 @@ def window(
     size: tuple[int, int], top: Ints, left: Ints, flip: npt.NDArray[np.bool_], margin: int, side: int | None = None
 ) -> Window:
     """Pad images of ``size`` (height, width) by reflection, cut the original size, or a square of ``side``, at
-    (top, left) of the padded image, mirror where ``flip`` says so. The cut must lie within the padded image."""
+    (top, left) of the padded image, mirror those with ``flip``. The cut must lie within the padded image."""
     height, width = size
     columns = _starts(width, margin, side or width)
     both = np.concatenate([columns, columns[:, ::-1]])
@@ -119,9 +119,9 @@ def _zero(like: Floats, size: int) -> Terms:
     return np.zeros((len(like), size), np.int32)
 
 
-def crop(images: Tensor, shown: Window) -> Tensor:
+def crop(images: Tensor, crop_window: Window) -> Tensor:
     """What the window shows of images, uint8 (n, H, W, C)."""
-    rows, columns = _send(images, shown.rows, shown.columns)
+    rows, columns = _send(images, crop_window.rows, crop_window.columns)
     return _fetch(images, rows[:, :, None], columns[:, None])
 
 

@@ -44,14 +44,14 @@ class ImageViews:
         stream: str = "",
         positions: slice | None = None,
     ) -> Tensor:
-        """One view of each row, float (n, channels, H, W). The same rows may be asked for in several views."""
-        made = make_view(view, self._raw(rows), self.config, seed=seed, step=step, stream=stream, positions=positions)
-        return normalise(made, self.mean, self.std)
+        """One view of each row, float (n, channels, H, W). Equal arguments give equal numbers."""
+        pixels = make_view(view, self._raw(rows), self.config, seed=seed, step=step, stream=stream, positions=positions)
+        return normalise(pixels, self.mean, self.std)
 
     def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
         images = self.images
         pixels = images[rows] if isinstance(images, ResizedImages) else take_rows(images, rows)
         raw = torch.from_numpy(np.ascontiguousarray(pixels))
-        if self.device.type == "cuda":  # from pinned memory the copy runs beside the step
+        if self.device.type == "cuda":  # from pinned memory the copy runs in parallel with the step
             return raw.pin_memory().to(self.device, non_blocking=True)
         return raw.to(self.device)

@@ -1,4 +1,4 @@
-"""Views by the compiled loop: what it needs is laid out here, and whether it can be had."""
+"""Calls of the compiled loop, and whether it is available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unissl.augment.randaugment import OPERATIONS
 
 @cache
 def has_compiler() -> bool:
-    """Whether numba is there and works: new versions of Python and of NumPy have to wait for it."""
+    """Whether numba is installed and works: new versions of Python and of NumPy have to wait for it."""
     try:
         import_module("unissl.augment.compiled")
     except ImportError:
@@ -22,29 +22,30 @@ def has_compiler() -> bool:
     return True
 
 
-def crop(images: Tensor, shown: Window) -> Tensor:
+def crop(images: Tensor, crop_window: Window) -> Tensor:
     """As ``geometry.crop``."""
     from unissl.augment.compiled import crop_all
 
-    out = _like(images, shown)
-    crop_all(images.numpy(), shown.rows, shown.columns, out.numpy())
+    out = _like(images, crop_window)
+    crop_all(images.numpy(), crop_window.rows, crop_window.columns, out.numpy())
     return out
 
 
-def strong(images: Tensor, shown: Window, choice: Ints, magnitudes: Floats, filled: Ints) -> Tensor:
+def strong(images: Tensor, crop_window: Window, choice: Ints, magnitudes: Floats, filled: Ints) -> Tensor:
     """As ``geometry.crop``, then ``randaugment``, then ``cutout``."""
     from unissl.augment.compiled import CODES, strong_all
 
     codes = np.array([CODES[operation.name] if operation.change else -1 for operation in OPERATIONS])
-    out = _like(images, shown)
+    out = _like(images, crop_window)
     which, source = _moves(choice, magnitudes, *out.shape[1:3])
     terms = (source.x, source.y, source.x_by_row, source.y_by_column)
-    strong_all(images.numpy(), shown.rows, shown.columns, codes[choice], magnitudes, which, *terms, filled, out.numpy())
+    crops = images.numpy(), crop_window.rows, crop_window.columns
+    strong_all(*crops, codes[choice], magnitudes, which, *terms, filled, out.numpy())
     return out
 
 
-def _like(images: Tensor, shown: Window) -> Tensor:
-    return images.new_empty(len(images), shown.rows.shape[1], shown.columns.shape[1], images.shape[3])
+def _like(images: Tensor, crop_window: Window) -> Tensor:
+    return images.new_empty(len(images), crop_window.rows.shape[1], crop_window.columns.shape[1], images.shape[3])
 
 
 def _moves(choice: Ints, magnitudes: Floats, height: int, width: int) -> tuple[Ints, Source]:

@@ -1,4 +1,4 @@
-"""RandAugment as the semi-supervised literature uses it: operations and magnitudes are drawn anew for every image.
+"""RandAugment as the semi-supervised literature uses it: operations and magnitudes are drawn for every image.
 
 Each of the slots draws one of 14 operations with replacement and a magnitude uniform in its range (methods with
 a fixed global magnitude exist; this is not one). Signs come from the range, nothing is negated at random.
@@ -29,7 +29,7 @@ class Operation:
     change: Callable[[Tensor, Tensor], Tensor] | None = None
     """(images, magnitudes on the CPU): the changed images."""
     source: Callable[[Floats, int, int], geometry.Source] | None = None
-    """(magnitudes, height, width): says where pixels come from."""
+    """(magnitudes, height, width): the source positions of pixels."""
 
 
 OPERATIONS = (

@@ -2,7 +2,7 @@
 
 A view depends on (seed, step, stream, view, position in the global batch) alone: its random numbers are drawn on
 the CPU and applied on whatever device holds the images. Digits at the end of a name ask for a further, independent
-view of the same kind: ``strong2`` is made as ``strong`` is, from numbers of its own.
+view of the same kind: ``strong2`` is made as ``strong`` is, from other random numbers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class AugmentConfig(Settings):
     pad: int = Field(default=4, ge=0)
     """Pixels of reflected border before the random crop; less than the image's shorter side."""
     crop: int | None = Field(default=None, ge=4)
-    """Side of the square that views show of the images, at a random place or, without augmentation, in the centre.
-    Left out: the images' own size, so that only the border gives room for chance."""
+    """Side of the square that views show of the images, at a random position or, without augmentation, in the centre.
+    By default the size of the images, so that only the border leaves room for a shift."""
     randaugment_n: int = Field(default=3, ge=0)
     """RandAugment operations per strong view."""
     geometry_scale: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -46,15 +46,15 @@ class AugmentConfig(Settings):
     cutout_max: float = Field(default=0.5, ge=0.0, le=1.0)
     """Largest side of the grey square in strong views, as a share of the width; 0 is off."""
     feature_dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
-    """For vectors: share of the entries that a strong view lacks."""
+    """For features: share of the entries that a strong view lacks."""
     labelled_feature_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """For vectors: share of the entries that the weak view of a labelled image lacks. There are few of these, and
-    without it a network soon knows them by heart."""
+    """For features: share of the entries that the weak view of a labelled image lacks. There are few of these, and
+    without it a network soon memorises them."""
     second_view_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """For features: share of the entries that a second weak view (``flip`` of SSB, ``weak2`` of CaliMatch) lacks, since
     without it the two would be the same numbers and their consistency nothing to learn."""
     cached_views: int = Field(default=3, ge=0)
-    """For vectors of a frozen network: strongly augmented copies of each image that are stored beside it."""
+    """For features of a frozen backbone: strongly augmented views of each image that are cached."""
 
 
 def _none(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
@@ -76,17 +76,18 @@ def _weak(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
 
 
 def _strong(images: Tensor, draws: Floats, config: AugmentConfig) -> Tensor:
-    """A crop and flip of its own, RandAugment, then cutout."""
-    shown = _random_window(images, draws, config)
+    """An independent crop and flip, RandAugment, then cutout."""
+    crop_window = _random_window(images, draws, config)
+    height, width = crop_window.rows.shape[1], crop_window.columns.shape[1]
     choice, magnitudes = choose(draws[:, CROP_DRAWS:-CUTOUT_DRAWS], config.geometry_scale)
-    filled = rectangles(draws[:, -CUTOUT_DRAWS:], config.cutout_max, shown.rows.shape[1], shown.columns.shape[1])
+    filled = rectangles(draws[:, -CUTOUT_DRAWS:], config.cutout_max, height, width)
     if _compiled(images):
-        return on_cpu.strong(images, shown, choice, magnitudes, filled)
-    return cutout(randaugment(_crop(images, shown), choice, magnitudes), filled)
+        return on_cpu.strong(images, crop_window, choice, magnitudes, filled)
+    return cutout(randaugment(_crop(images, crop_window), choice, magnitudes), filled)
 
 
-def _crop(images: Tensor, shown: geometry.Window) -> Tensor:
-    return on_cpu.crop(images, shown) if _compiled(images) else geometry.crop(images, shown)
+def _crop(images: Tensor, crop_window: geometry.Window) -> Tensor:
+    return on_cpu.crop(images, crop_window) if _compiled(images) else geometry.crop(images, crop_window)
 
 
 def _compiled(images: Tensor) -> bool:
@@ -123,7 +124,7 @@ def _room(size: int, pad: int, crop: int) -> int:
 
 @dataclass(frozen=True)
 class View:
-    """A kind of view: how many random numbers an image takes, and what is done with them."""
+    """A kind of view: random numbers per image, and the operation that uses them."""
 
     columns: Callable[[AugmentConfig], int]
     apply: Callable[[Tensor, Floats, AugmentConfig], Tensor]
@@ -140,7 +141,7 @@ VIEWS = {
 def check_view_name(name: str) -> None:
     """Raise ValueError unless the name, without digits at its end, is one of ``VIEWS``."""
     if _kind(name) not in VIEWS:
-        raise ValueError(f"unknown view {name!r}; known: {', '.join(VIEWS)}, each with digits after it if wanted")
+        raise ValueError(f"unknown view {name!r}; known: {', '.join(VIEWS)}, each with optional digits after it")
 
 
 def _kind(name: str) -> str:
@@ -159,7 +160,7 @@ def make_view(
 ) -> Tensor:
     """A random view of each image of uint8 (N, H, W, C), C = 1 or 3, sides of at least 8 pixels.
 
-    ``positions`` says which part of the global batch these images are; without it they are all of it.
+    ``positions`` is the part of the global batch that these images are; without it they are all of it.
     """
     check_view_name(name)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):

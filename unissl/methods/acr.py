@@ -1,35 +1,35 @@
-"""ACR: a balanced classifier grows beside a standard one, and their pseudo-labels adapt to the pool's class mix.
+"""ACR: a balanced classifier beside a standard one, with pseudo-labels that adapt to the pool's class distribution.
 
 Two heads share one feature. The standard head learns the labelled classes as they come, the balanced head with logit
-adjustment, so that it favours no class; the balanced one predicts. Pseudo-labels come from the standard head with
-part of the labelled prior taken out. For the balanced head that part is fixed. For the standard head it follows what
-the pool looks like: where the balanced head's confident guesses resemble the labelled class mix, little is taken out,
-and the further they are from it, the more.
+adjustment, so that it favours no class; the balanced one predicts. Pseudo-labels come from the standard head with part
+of the labelled prior removed. For the balanced head that part is fixed. For the standard head it follows the pool: the
+further the balanced head's confident predictions are from the labelled class distribution, the more is removed.
 
 Paper: Wei and Gan, "Towards Realistic Long-Tailed Semi-Supervised Learning: Consistency Is All You Need", CVPR 2023,
 https://doi.org/10.1109/CVPR52729.2023.00338. Official code: https://github.com/Gank0078/ACR.
 
 | symbol | name here | equation |
 |---|---|---|
-| l, l_b | ``standard``, the network's own head | two classifiers on one feature |
+| l, l_b | ``standard``, the network's head | two classifiers on one feature |
 | a(t) = log(pi_l^t + 1e-12) | ``adjustment`` | logit adjustment of strength t |
 | tau | ``strength`` | strength for the balanced head, and the most for the standard one |
 | H(y, l), H(y, l_b + a(tau)) | ``sup``, ``sup_balanced`` | supervised terms |
 | y1 = argmax l - a(tau1), y2 = argmax l - a(tau) | ``targets`` | pseudo-labels on the weak view |
 | mean m1 H(y1, l_s), mean m2 H(y2, l_b,s) | ``unsup``, ``unsup_balanced`` | consistency terms on the strong view |
-| u | ``pool_prior`` | running histogram of confident guesses of the balanced head |
-| tau1 = tau softmax(D)_1 | ``standard_strength`` | D: symmetric KL of u to the three ``anchors``, mean of an epoch |
+| u | ``pool_prior`` | running histogram of confident predictions of the balanced head |
+| tau1 = tau softmax(D)_1 | ``standard_strength`` | D: symmetric KL of u to the three ``anchors``, mean of a period |
 
 m1 and m2 mark images on which either of two views of the same evidence reaches the threshold: l and l - a(tau1) for
 the standard head, l_b and l - a(tau) for the balanced one.
 
 Deviations. The released port of the comparison drops the estimation (tau1 stays tau), which ``estimate = false`` gives
 back; with as many labels for every class both are the same. One strong view, as in the port; the official code has two.
-The balanced head is the network's own, since it is the one that is kept, and both heads start as the protocol's
+The balanced head is the network's, since it is the one that predicts, and both heads start as the protocol's
 classifiers do. The histogram counts every image, where the official code adds at most one per class and step. D is
-averaged over the steps that had a confident guess, and tau1 stays as it is until there was one. The reversed anchor
-gives the rarest labelled class the largest share whatever the order of classes; the official code reverses the order,
-which is the same where classes are sorted by size. Shares below 1e-12 count as 1e-12.
+averaged over the steps that had a confident prediction, and tau1 stays as it is until there was one. A period is an
+epoch of the official code. The reversed anchor gives the rarest labelled class the largest share whatever the order of
+classes; the official code reverses the order, which is the same where classes are sorted by size. Shares below 1e-12
+count as 1e-12.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class ACRConfig(MethodConfig):
     estimate: bool = True
     """Fit the adjustment of the standard head's pseudo-labels to the pool; off is the released port."""
     estimate_from: float = Field(default=6 / 500, ge=0, le=1)
-    """Share of the budget after which the pool's class mix is watched."""
+    """Share of the budget after which the pool's class distribution is estimated."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of the running class mix of the pool."""
+    """Momentum of the running class distribution of the pool."""
 
 
 class ACR(Method):
@@ -83,8 +83,8 @@ class ACR(Method):
         self.register_buffer("anchors", torch.stack([prior, uniform, reversed_prior(prior)]))  # (3, C)
         self.register_buffer("pool_prior", uniform.clone())
         self.register_buffer("standard_strength", torch.tensor(float(cfg.strength)))
-        self.register_buffer("distance", torch.zeros(3))  # summed over the epoch, one per anchor
-        self.register_buffer("watched", torch.tensor(0.0))  # steps of the epoch that are in the sum
+        self.register_buffer("distance", torch.zeros(3))  # summed over the period, one per anchor
+        self.register_buffer("watched", torch.tensor(0.0))  # steps of the period that are in the sum
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
@@ -123,18 +123,20 @@ class ACR(Method):
 
     @torch.no_grad()
     def watch(self, probs: Tensor) -> None:
-        """Take confident guesses (U, C) of the balanced head into u, and its distance to each anchor into the sum."""
-        confidence, guess = probs.max(-1)
+        """Update u with confident predictions (U, C) of the balanced head, and the sum of its distances to the
+        anchors."""
+        confidence, pred = probs.max(-1)
         confident = (confidence >= self.cfg.threshold).to(probs.dtype)
-        counts = confident @ one_hot(guess, self.info.num_classes, probs.dtype)
-        seen = (counts.sum() > 0).to(probs.dtype)
-        self.pool_prior.lerp_(counts / counts.sum().clamp(min=1), seen * (1 - self.cfg.momentum))
+        counts = confident @ one_hot(pred, self.info.num_classes, probs.dtype)
+        confident_step = (counts.sum() > 0).to(probs.dtype)
+        self.pool_prior.lerp_(counts / counts.sum().clamp(min=1), confident_step * (1 - self.cfg.momentum))
         u, anchors = self.pool_prior.clamp(min=TINY), self.anchors.clamp(min=TINY)
-        self.distance += seen * 0.5 * ((u - anchors) * (u.log() - anchors.log())).sum(-1)  # both directions of KL
-        self.watched += seen
+        symmetric_kl = 0.5 * ((u - anchors) * (u.log() - anchors.log())).sum(-1)
+        self.distance += confident_step * symmetric_kl
+        self.watched += confident_step
 
     def on_period_start(self, ctx: Context) -> None:
-        """Set tau1 by the mean distances of the last epoch, and start the sums anew."""
+        """Set tau1 by the mean distances of the last period, and reset the sums."""
         if self.watched > 0:
             share = (self.distance / self.watched).softmax(0)[0]
             self.standard_strength.copy_(self.cfg.strength * share)

@@ -1,6 +1,6 @@
-"""What a method is: a module that owns its heads and state, names its batches and returns named losses.
+"""A method: a module that owns its heads and state, names its batches and returns named losses.
 
-Heads are submodules and state is buffers, so that optimiser, EMA, checkpoint and resume need no word from the
+Heads are submodules and state is buffers, so that optimiser, EMA, checkpoint and resume need no code in the
 method. A method sees typed batches and a network; it never sees data sets, files or true labels of the pool.
 """
 
@@ -72,7 +72,7 @@ class Needs(StrEnum):
 
 
 class Context(Protocol):
-    """What the hooks of a method may ask of the trainer."""
+    """What the trainer offers to the hooks of a method."""
 
     step: Step
 
@@ -96,9 +96,9 @@ class Method(nn.Module):
     link: ClassVar[str]
     needs: ClassVar[frozenset[Needs]] = frozenset()
     replaces_head: ClassVar[bool] = False
-    """The method predicts with heads of its own; the network's is taken off, so that nothing untrained is kept."""
+    """The method predicts with heads of its own; the network's head is removed, so that no untrained one is saved."""
     taps: ClassVar[tuple[str, ...]] = ()
-    """Inner feature maps that the method wants from the network."""
+    """Inner feature maps that the network returns for the method."""
 
     def __init__(self, cfg: Any, info: DataInfo) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Method(nn.Module):
 
     @classmethod
     def supports_features(cls) -> bool:
-        """Whether vectors can be learnt from in place of images."""
+        """Whether the method can train on feature vectors in place of images."""
         return not cls.taps and Needs.IMAGES not in cls.needs
 
     @classmethod
@@ -117,7 +117,7 @@ class Method(nn.Module):
 
     @classmethod
     def uses_network_head(cls) -> bool:
-        """Whether it predicts with the network's own classifier and nothing else: another can take its place."""
+        """Whether the network's head alone predicts, so that distillation can replace the network."""
         return cls.predict is Method.predict and cls.inference_module is Method.inference_module
 
     @classmethod
@@ -138,7 +138,7 @@ class Method(nn.Module):
         """Called after the optimiser and EMA have moved."""
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
-        """What the method says about images at test; the default is the primary head."""
+        """Predictions for images at test; the default is the network's head."""
         out = net(x)
         return Prediction(out.logits, out.feat)
 
@@ -150,19 +150,19 @@ class Method(nn.Module):
         return net
 
     def promoted(self) -> tuple[Tensor, Tensor] | None:
-        """Images of the pool that the method has moved into the labelled set: positions (k,) and soft targets (k, C).
+        """Pseudo-labelled images promoted to the labelled set: positions in the pool (k,) and soft targets (k, C).
 
-        The batches are made from this at every step, so a method keeps the selection in its buffers and nowhere else.
+        Batches are drawn from it at every step, so a method keeps the selection in its buffers and nowhere else.
         """
         return None
 
     def untrained_parameters(self) -> frozenset[str]:
-        """Names of the method's own parameters that can never receive a gradient."""
+        """Names of the method's parameters that never receive a gradient."""
         return frozenset()
 
 
 class Predictor(Protocol):
-    """The heads with which a method predicts, where they are not the network's own."""
+    """The heads with which a method predicts, if it does not use the network's."""
 
     def predict(self, net: Network, x: Tensor) -> Prediction: ...
 
@@ -180,7 +180,7 @@ class InferenceModel(nn.Module):
 
 
 def attach_method(net: nn.Module, method: type[Method]) -> None:
-    """Ask the network for the inner maps that a method reads, and take off a head that it does not use."""
+    """Make the network return the inner maps that a method reads, and remove a head that the method replaces."""
     cast(Any, net).wanted_taps = method.taps
     if method.replaces_head:
         cast(Any, net).head = nn.Identity()

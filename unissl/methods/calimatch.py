@@ -1,20 +1,21 @@
-"""CaliMatch: calibrate the classifier and the outlier detector, so that their cut-offs mean what they say.
+"""CaliMatch: calibrate the classifier and the outlier detector, so that fixed cut-offs on their confidences are
+meaningful.
 
-A classifier finds the class and a one-vs-all detector says, for each class, whether an image belongs to it. Both tend
-to be overconfident, so that wrong pseudo-labels and unknown images slip through fixed cut-offs. Each therefore has a
+A classifier predicts the class and a one-vs-all detector, for each class, whether an image belongs to it. Both tend to
+be overconfident, so that wrong pseudo-labels and outliers pass fixed cut-offs. Each therefore has a
 learnt temperature, trained on labelled images against targets that are smoothed as much as the held-out accuracy at
 the same confidence asks for. An unlabelled image is used if the scaled classifier is confident and the scaled detector,
-averaged over the classes that the classifier thinks of, takes the image for an inlier.
+averaged over the classifier's distribution, predicts an inlier.
 
 Paper: Bae, Kim and Do, "CaliMatch: Adaptive Calibration for Improving Safe Semi-supervised Learning", ICCV 2025,
 https://arxiv.org/abs/2508.00922. Official code: https://github.com/bogus215/SafeSSL-Calibration (read for facts only).
 
 | symbol | name here | where |
 |---|---|---|
-| l, o | ``Opinions.logits``, ``Opinions.ova`` | bias-free heads on the feature of length one, ``Heads`` |
+| l, o | ``HeadOutputs.logits``, ``HeadOutputs.ova`` | bias-free heads on the feature of length one, ``Heads`` |
 | T_c, T_o | ``Heads.temperatures`` | learnt, one for each head |
-| l / T_c, o / T_o | ``Opinions.scaled``, ``Opinions.scaled_ova`` | for calibration, selection and prediction |
-| sum_c p_c p_in(c) | ``Opinions.inlier`` | inlier score, of the scaled heads |
+| l / T_c, o / T_o | ``HeadOutputs.scaled``, ``HeadOutputs.scaled_ova`` | for calibration, selection and prediction |
+| sum_c p_c p_in(c) | ``HeadOutputs.inlier`` | inlier score, of the scaled heads |
 | L_sup | term ``sup`` | cross entropy of l |
 | L_ova | term ``ova``, ``ova_weight`` | true class, and the hardest of the others, ``ova_loss`` |
 | L_socr | term ``socr``, ``socr_weight`` | two weak views agree, ``ops.open_set.ova_consistency`` |
@@ -29,14 +30,15 @@ own confidence as target, as in the official code. Both terms are then smoothed 
 calibrate nothing: the classifier's temperature tends to 1 while those are classified rightly and upwards while they are
 not. More held-out labels change less than one may expect, since a bin's accuracy is clamped into the bin itself: no
 target ever differs from the sample's own confidence by more than 1/``bins``, but for the floors of 1/C and, in the
-detector, 1/2. The profile is taken at the start of each epoch of the run once the warm-up is over; calibration before
-the first one finds only empty bins. The official code counts epochs from 1, so that what starts at epoch 5 of 100
-starts after four of them; here it is after five. Bins have their exact borders, where the official look-up rounds them
-to two digits, and logarithms are exact, where it adds 1e-5 or 1e-8. The pool's batch is that of the common protocol,
-not as large as the labelled one (50 each). Adam at 3e-3 without weight decay, times 0.2 after 80 % of the budget, and
-prediction without EMA are matters of the recipe. Prediction returns the scaled logits, whose softmax is the calibrated
-one; the class is the same. A temperature outside its range gets no gradient, as published, so that one that has stepped
-out acts as the border from then on. Equation numbers are left out: these facts are the code's.
+detector, 1/2. The profile is computed at the start of each period (``train.method_periods``) once the warm-up is over;
+calibration before the first one finds only empty bins. The official code counts epochs from 1, so that what starts at
+epoch 5 of 100 starts after four of them; here it is after five. Bins have their exact borders, where the official
+look-up rounds them to two digits, and logarithms are exact, where it adds 1e-5 or 1e-8. The pool's batch is that of the
+common protocol, not as large as the labelled one (50 each). Adam at 3e-3 without weight decay, times 0.2 after 80 % of
+the budget, and prediction without EMA are ``own_optim``, which every recipe uses. Prediction returns the scaled logits,
+whose softmax is the calibrated one; the class is the same. A temperature outside its range gets no gradient, as
+published, so that one that has stepped out acts as the border from then on. Equation numbers are left out: these facts
+are the code's.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ EMPTY = -1.0
 
 
 class CaliMatchConfig(MethodConfig):
+    name: Literal["calimatch"] = "calimatch"
     paper_run: ClassVar[dict[str, Any]] = {"batch": {"labelled": 50, "unlabelled": 50}}
     own_optim: ClassVar[dict[str, Any]] = {
         "name": "adam",
@@ -67,7 +70,6 @@ class CaliMatchConfig(MethodConfig):
         "schedule": "step",
         "ema_decay": 0.0,
     }
-    name: Literal["calimatch"] = "calimatch"
     threshold: float = Field(default=0.95, ge=0, le=1)
     """tau, scaled confidence from which a pseudo-label is used."""
     inlier_threshold: float = Field(default=0.5, ge=0, le=1)
@@ -102,7 +104,7 @@ class CaliMatchConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class HeadOutputs:
-    """What both heads say, as it is and scaled: (n, C) logits of the classes and (n, 2C) of the detector."""
+    """Logits of both heads, unscaled and scaled: (n, C) of the classes and (n, 2C) of the detector."""
 
     logits: Tensor
     ova: Tensor
@@ -110,12 +112,12 @@ class HeadOutputs:
     scaled_ova: Tensor
 
     def inlier(self) -> Tensor:
-        """How much each image looks like one of the classes that it may belong to, (n,)."""
+        """Inlier score (n,): the inlier probabilities averaged over the predicted class distribution."""
         return (self.scaled.softmax(-1) * inlier_probabilities(self.scaled_ova)).sum(-1)
 
 
 class Heads(nn.Module):
-    """Classifier, one-vs-all detector and a temperature for each: all that prediction needs beside the network."""
+    """Classifier, one-vs-all detector and a temperature for each: all that prediction needs besides the network."""
 
     def __init__(self, cfg: CaliMatchConfig, info: DataInfo) -> None:
         super().__init__()
@@ -133,8 +135,8 @@ class Heads(nn.Module):
         return HeadOutputs(logits, ova, logits / of_classes, ova / of_ova)
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
-        said: HeadOutputs = self(feat := net(x).feat)
-        return Prediction(said.scaled, feat, 1 - said.inlier())
+        outputs: HeadOutputs = self(feat := net(x).feat)
+        return Prediction(outputs.scaled, feat, 1 - outputs.inlier())
 
 
 class CaliMatch(Method):
@@ -184,27 +186,28 @@ class CaliMatch(Method):
         return pseudo, keep.to(confidence.dtype)
 
     @torch.no_grad()
-    def calibration_targets(self, weak: HeadOutputs, truth: Tensor) -> tuple[Tensor, Tensor]:
+    def calibration_targets(self, weak: HeadOutputs, targets: Tensor) -> tuple[Tensor, Tensor]:
         """For classifier and detector (B, C) each: the true class gets q; the others share 1 - q, or get 1 - q each.
 
-        What the heads say unscaled picks the bin.
+        The unscaled confidence selects the bin.
         """
         num_classes = self.info.num_classes
         of_class = smoothed_confidence(weak.logits.softmax(-1).amax(-1), self.class_profile, 1 / num_classes)[:, None]
         of_ova = smoothed_confidence(inlier_probabilities(weak.ova).amax(-1), self.ova_profile, 1 / 2)[:, None]
-        classes = truth * of_class + (1 - truth) * (1 - of_class) / (num_classes - 1)
-        return classes, truth * of_ova + (1 - truth) * (1 - of_ova)
+        classes = targets * of_class + (1 - targets) * (1 - of_class) / (num_classes - 1)
+        return classes, targets * of_ova + (1 - targets) * (1 - of_ova)
 
     @torch.no_grad()
     def on_period_start(self, ctx: Context) -> None:
-        """Take the accuracy profiles of both heads anew, from the held-out images."""
+        """Compute the accuracy profiles of both heads on the held-out images."""
         if ctx.step.fraction < self.cfg.warm_up:
             return
-        seen = [(batch.targets, said.features) for batch, said in ctx.scan("heldout", weights="live", view="none")]
-        truth, feats = (torch.cat(part) for part in zip(*seen, strict=True))
-        said: HeadOutputs = self.heads(feats)
-        self.class_profile.copy_(bin_accuracies(said.scaled.softmax(-1), truth, self.cfg.bins))
-        self.ova_profile.copy_(bin_accuracies(inlier_probabilities(said.scaled_ova), truth, self.cfg.bins))
+        scan = ctx.scan("heldout", weights="live", view="none")
+        parts = [(batch.targets, prediction.features) for batch, prediction in scan]
+        targets, feats = (torch.cat(part) for part in zip(*parts, strict=True))
+        outputs: HeadOutputs = self.heads(feats)
+        self.class_profile.copy_(bin_accuracies(outputs.scaled.softmax(-1), targets, self.cfg.bins))
+        self.ova_profile.copy_(bin_accuracies(inlier_probabilities(outputs.scaled_ova), targets, self.cfg.bins))
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
         return self.heads.predict(net, x)
@@ -225,13 +228,13 @@ def bin_of(confidence: Tensor, bins: int) -> Tensor:
     return ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)
 
 
-def bin_accuracies(probs: Tensor, truth: Tensor, bins: int) -> Tensor:
-    """Share of right guesses per bin of confidence (bins,), clamped into the bin itself; EMPTY for empty bins.
+def bin_accuracies(probs: Tensor, targets: Tensor, bins: int) -> Tensor:
+    """Accuracy per bin of confidence (bins,), clamped into the bin itself; EMPTY for empty bins.
 
-    Guess and confidence are the highest of probs (n, C), truth is (n, C).
+    ``probs`` and the one-hot ``targets`` are (n, C).
     """
-    confidence, guess = probs.max(-1)
-    index, correct = bin_of(confidence, bins), guess == truth.argmax(-1)
+    confidence, pred = probs.max(-1)
+    index, correct = bin_of(confidence, bins), pred == targets.argmax(-1)
     counts = torch.bincount(index, minlength=bins)
     accuracy = torch.bincount(index[correct], minlength=bins) / counts.clamp(min=1)
     borders = torch.arange(bins + 1, device=index.device) / bins

@@ -1,8 +1,8 @@
-"""CDMAD: what the network says about an image without any content is its bias towards classes, so take it away.
+"""CDMAD: the logits for an image without content are the network's bias towards classes, so subtract them.
 
-A solid white image belongs to no class. The logits that the network gives it show which classes the network leans to,
-whatever mix of labelled and unlabelled images has made it so. CDMAD is FixMatch with these logits subtracted: from the
-weak view's before pseudo-labels are read, once training has settled, and from every prediction.
+A solid white image belongs to no class. Its logits are the network's bias towards classes, whatever labelled and
+unlabelled images have caused it. CDMAD is FixMatch with these logits subtracted: from the weak view's before
+pseudo-labels are computed, in the later part of training, and from every prediction.
 
 Paper: Lee and Kim, "CDMAD: Class-Distribution-Mismatch-Aware Debiasing for Class-Imbalanced Semi-Supervised Learning",
 CVPR 2024, https://arxiv.org/abs/2403.10391. Official code: https://github.com/LeeHyuck/CDMAD.
@@ -96,7 +96,7 @@ class CDMAD(Method):
 
 
 class Debiased(nn.Module):
-    """A network whose logits lack its bias: what is shipped."""
+    """The network with its bias subtracted from the logits, for inference."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

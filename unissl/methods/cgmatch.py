@@ -1,10 +1,10 @@
-"""CGMatch: how steadily an image was classified says what its confidence alone cannot.
+"""CGMatch: pseudo-labels that stay the same over training are usable at low confidence too.
 
 Every image of the pool has a memory of its last predicted classes. The lead of the most frequent class over the second
 in it is the count gap. An image with high confidence is easy, and its pseudo-label is used as in FixMatch. One with low
-confidence but a large count gap is ambiguous: it was given the same class again and again, so that class is used with a
-loss that forgives wrong labels. The rest is left out. Both thresholds are running means. The memories are filled in a
-warm-up that learns from labels alone.
+confidence but a large count gap is ambiguous: it was predicted as the same class again and again, so that class is used
+with a loss that is robust to wrong labels. The rest is left out. Both thresholds are running means. The memories are
+filled in a warm-up that learns from labels alone.
 
 Paper: Cheng, Lu, Tian, Zhao, Chang and Du, "CGMatch: A Different Perspective of Semi-supervised Learning", CVPR 2025,
 https://arxiv.org/abs/2503.02231. Official code: https://github.com/BoCheng-96/CGMatch.
@@ -23,9 +23,9 @@ https://arxiv.org/abs/2503.02231. Official code: https://github.com/BoCheng-96/C
 
 Deviations. The warm-up of 2048 steps is a share of the budget, rounded up. The paper predicts the whole pool after each
 of its steps; by default we do so at most ``SCANS`` times, evenly up to its end, and never for a prediction that later
-ones would push out anyway. A memory that is not full yet has fewer entries, where the port counts class 0. Past
-confidences enter nothing and are not kept; neither is the port's unused variance. The port's mix-up of images in their
-memories is behind ``filing = "sorted"``.
+ones would overwrite anyway. A memory that is not full yet has fewer entries, where the port counts class 0. Past
+confidences enter nothing and are not kept; neither is the port's unused variance. The port files predictions under
+wrong images, see ``filing = "sorted"``.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ SCANS = 32
 
 
 class CGMatchConfig(MethodConfig):
+    name: Literal["cgmatch"] = "cgmatch"
     short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99, "queue": 16}
     paper_run: ClassVar[dict[str, Any]] = {"method": {"scan_every": 1}}
-    name: Literal["cgmatch"] = "cgmatch"
     queue: int = Field(default=1000, ge=1)
-    """Q, how many predictions the memory of an image holds; short runs want one that they can fill."""
+    """Q, predictions that the memory of an image holds; a short run needs a size that it can fill."""
     warm_up: float = Field(default=2048 / 2**18, ge=0, lt=1)
     """Share of the budget that learns from labels alone while the memories fill."""
     scan_every: int | None = Field(default=None, ge=1)

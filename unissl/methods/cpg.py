@@ -1,10 +1,10 @@
-"""CPG: reliable pseudo-labels join the labelled set, whose class mix is then known whatever that of the pool is.
+"""CPG: reliable pseudo-labels are promoted to the labelled set, whose class distribution is known, unlike the pool's.
 
-After a warm-up, every step looks for unlabelled images on whose weak and strong view the network agrees with
-confidence, and counts a vote for the class. From time to time the images with enough votes, nearly all for one class,
-form with the given labels the labelled set of the next stretch, with their votes as soft targets. As its class counts
-are known, logit adjustment makes the primary head unbiased. Copies of the labelled features with noise, more and wider
-for rare and scattered classes, enrich them. An auxiliary head learns from all pseudo-labels.
+After a warm-up, every step counts a vote for the class of each unlabelled image on whose weak and strong view the
+network agrees with confidence. Periodically the images with enough votes, nearly all for one class, are added to the
+labelled set, with their votes as soft targets. As its class counts are known, logit adjustment makes the primary head
+unbiased. Noisy copies of the labelled features augment them, more and wider for rare and scattered classes. An
+auxiliary head learns from all pseudo-labels.
 
 Paper: Hou, Han, Jia, Liu and Hou, "Keep It on a Leash: Controllable Pseudo-label Generation Towards Realistic
 Long-Tailed Semi-Supervised Learning", NeurIPS 2025, https://arxiv.org/abs/2510.03993. Official code:
@@ -13,7 +13,7 @@ https://github.com/yaxinhou/CPG.
 | symbol | name here | equation |
 |---|---|---|
 | n, log n / sum n | ``counts``, ``log_share`` | classes of the current labelled set |
-| d | ``vote_prior`` | classes of the chosen images, few or none replaced by the least that counts |
+| d | ``vote_prior`` | classes of the chosen images, few or none replaced by the smallest count in use |
 | votes, soft target | ``votes``, ``soft`` | relative frequency of the votes |
 | s_c, r_c | ``class_radii``, ``radii`` | s_c = mean (cos(f, centre_c) + 1) / 2, r_c = (1/s_c) / sum 1/s |
 | k_c | ``copies`` | at first 10, then int(10 n_(C//3) / n_c), n sorted ascending |
@@ -25,8 +25,8 @@ Deviations. Times are shares of the budget. An image needs more than 12 votes, a
 of its visits (``min_votes_fraction``; 12 votes are 12/185 of them with the paper's batches and 12,395 images). An
 update waits until the pool was seen ``min_visits`` times, of no effect at the paper's length. If nothing is chosen, the
 labelled set is the given one, where the published code fails. Centres and radii come from one pass in eval mode; the
-published code makes two in train mode, which moves BatchNorm, and has a slip behind ``similarity = "last"``. The noise
-is a function of the seed and the step number. Its rotation head, part of nothing, is left out, and so is by default the
+published code makes two in train mode, which moves BatchNorm, and takes similarities as ``similarity = "last"`` does.
+The noise is a function of the seed and the step number. Its unused rotation head is left out, and so is by default the
 labelled strong view, which entered no loss. Labelled batches are shuffled anew in each pass, which the published code
 forgets once the set has changed.
 """
@@ -50,8 +50,8 @@ CHUNK = 64
 
 
 class CPGConfig(MethodConfig):
-    short_run: ClassVar[dict[str, Any]] = {"min_votes_fraction": 12 / 185}
     name: Literal["cpg"] = "cpg"
+    short_run: ClassVar[dict[str, Any]] = {"min_votes_fraction": 12 / 185}
     warm_up: float = Field(default=30 / 256, ge=0, le=1)
     """Share of the budget before votes are counted and features copied."""
     update_every: float = Field(default=5 / 256, gt=0, le=1)
@@ -123,21 +123,21 @@ class CPG(Method):
         target = self.targets(lb)
         pseudo = self.one_hot(self.aux(ulb_w.feat).detach().argmax(-1))
         if early:
-            sup, kept = self.adjusted(lb_w.logits, target), torch.zeros_like(ulb_w.logits[:, 0].detach())
+            sup, keep = self.adjusted(lb_w.logits, target), torch.zeros_like(ulb_w.logits[:, 0].detach())
             aux_target, pseudo = target, smooth(pseudo, self.cfg.smoothing)
         else:
             feats, targets = self.with_copies(lb_w.feat, target, step.iteration)
-            sup, kept = self.adjusted(net.head(feats), targets), self.vote(ulb.index, ulb_w, ulb_s)
+            sup, keep = self.adjusted(net.head(feats), targets), self.vote(ulb.index, ulb_w, ulb_s)
             aux_target = self.one_hot(target.argmax(-1))
         aux = cross_entropy(self.aux(ulb_s.feat), pseudo).mean() + self.adjusted(self.aux(lb_w.feat), aux_target)
-        logs = {"selected": kept.mean(), "promoted": self.chosen.to(kept.dtype).mean()}
+        logs = {"selected": keep.mean(), "promoted": self.chosen.to(keep.dtype).mean()}
         return Losses({"sup": sup, "aux": aux}, logs=logs)
 
     def one_hot(self, labels: Tensor) -> Tensor:
         return one_hot(labels, len(self.counts), self.soft.dtype)
 
     def targets(self, lb: StreamBatch) -> Tensor:
-        """Smoothed given labels, which come first in the labelled set, and the soft ones of images that joined."""
+        """Smoothed given labels, which come first in the labelled set, and the soft ones of promoted images."""
         is_given = (lb.index < sum(self.info.labelled_counts))[:, None]
         return torch.where(is_given, smooth(lb.targets, self.cfg.smoothing), lb.targets)
 
@@ -158,20 +158,23 @@ class CPG(Method):
     def vote(self, index: Tensor, weak: Outputs, strong: Outputs) -> Tensor:
         """Count the confident predictions that both views share; 1 for each image of the batch (U,) with a vote."""
         prior = log_share(self.vote_prior()).to(weak.logits)
-        (sure_w, label_w), (sure_s, label_s) = ((v.logits + prior).softmax(-1).max(-1) for v in (weak, strong))
-        enough = self.cfg.threshold * (1 - self.cfg.smoothing)
-        kept: Tensor = (label_w == label_s) & (sure_w >= enough) & (sure_s >= enough)
-        self.votes.index_put_((index, label_w), kept.to(self.votes.dtype), accumulate=True)
+        (confidence_w, label_w), (confidence_s, label_s) = (
+            (v.logits + prior).softmax(-1).max(-1) for v in (weak, strong)
+        )
+        threshold = self.cfg.threshold * (1 - self.cfg.smoothing)
+        keep: Tensor = (label_w == label_s) & (confidence_w >= threshold) & (confidence_s >= threshold)
+        self.votes.index_put_((index, label_w), keep.to(self.votes.dtype), accumulate=True)
         self.drawn += len(index)
-        return kept.to(weak.logits.dtype)
+        return keep.to(weak.logits.dtype)
 
     def vote_prior(self) -> Tensor:
-        """d (C,): a class that is not chosen more often than the rarest is given counts like the least that is."""
+        """d (C,): classes chosen no more often than the rarest has labels get the smallest count of the others."""
         counts, many = self.chosen_counts, self.chosen_counts > self.given.min()
         return torch.where(many, counts, counts[many].min()) if many.any() else torch.ones_like(counts)
 
     def after_step(self, ctx: Context) -> None:
-        """At the end of warm-up take the radii; from then on, when it is time, choose images and take them again."""
+        """Compute the radii at the end of warm-up; from then on, whenever an update is due, choose images and
+        recompute."""
         done, total, last = ctx.step.iteration + 1, ctx.step.total, int(self.updated)
         if last < 0:
             due = done >= self.cfg.warm_up * total
@@ -187,7 +190,7 @@ class CPG(Method):
         self.updated.fill_(done)
 
     def choose(self) -> None:
-        """Images with enough votes, nearly all for one class, become the joined ones; the votes start anew."""
+        """Promote the images with enough votes, nearly all for one class, and reset the votes."""
         total, most = self.votes.sum(1), self.votes.max(1)
         share, visits = self.cfg.min_votes_fraction, self.drawn / self.info.num_unlabelled
         needed = self.cfg.min_votes if share is None else share * visits
@@ -201,7 +204,7 @@ class CPG(Method):
         self.drawn.zero_()
 
     def class_radii(self, feat: Tensor, label: Tensor) -> Tensor:
-        """r (C,) from the features (n, D) and classes (n,) of the labelled set: wide where a class is scattered."""
+        """r (C,) from the features (n, D) and classes (n,) of the labelled set: larger for scattered classes."""
         member = self.one_hot(label).to(feat)
         size = member.sum(0)
         centres = member.T @ feat / size.clamp(min=1)[:, None]

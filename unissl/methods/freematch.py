@@ -1,4 +1,4 @@
-"""FreeMatch: thresholds that follow the model's own confidence, and a term that keeps its predictions diverse.
+"""FreeMatch: thresholds that follow the model's confidence, and a term that keeps its predictions diverse.
 
 A running mean of the confidence is the global threshold; it is low at first and rises as the model learns. Each class
 has its own share of it, according to how much probability the model gives to the class (self-adaptive thresholding).
@@ -41,8 +41,8 @@ from unissl.types import Batch, DataInfo, Losses, Step
 
 
 class FreeMatchConfig(MethodConfig):
-    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99}
     name: Literal["freematch"] = "freematch"
+    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99}
     momentum: float = Field(default=0.999, ge=0, lt=1)
     """Momentum of the running confidence, class probabilities and histogram."""
     max_threshold: float = Field(default=1.0, gt=0, le=1)
@@ -86,7 +86,7 @@ class FreeMatch(Method):
         return Losses(terms, weights, {"selected": selected.mean()})
 
     def update(self, probs: Tensor) -> None:
-        """Take the weak-view predictions (U, C) of a step into the running values."""
+        """Update the running values with the weak-view predictions (U, C) of a step."""
         probs = probs.to(self.probability.dtype)
         confidence, pseudo = probs.max(-1)
         self.global_threshold.lerp_(confidence.mean(), 1 - self.cfg.momentum).clamp_(max=self.cfg.max_threshold)
@@ -102,9 +102,9 @@ class FreeMatch(Method):
         only. A weight of 0 in place of a shorter batch: the host need not know how many there are."""
         probs, count = logits.softmax(-1), selected.sum().clamp(min=1)
         shares = selected @ one_hot(probs.argmax(-1), probs.shape[-1], probs.dtype) / count
-        wanted = sum_norm(self.probability, self.histogram)
-        found = sum_norm(selected @ probs / count, shares)
-        return selected.amax() * (wanted * (found + 1e-12).log()).sum()
+        expected = sum_norm(self.probability, self.histogram)
+        batch = sum_norm(selected @ probs / count, shares)
+        return selected.amax() * (expected * (batch + 1e-12).log()).sum()
 
 
 def sum_norm(probability: Tensor, histogram: Tensor) -> Tensor:

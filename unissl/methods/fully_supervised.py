@@ -1,16 +1,16 @@
 """Fully supervised: cross-entropy with the true labels of the pool, the upper bound for every method.
 
 The labels of the pool join the given ones before training starts, so the same optimiser, schedule, EMA and number of
-steps see as many labelled images a step as any other method. The difference to a semi-supervised method is what the
-missing labels cost.
+steps see as many labelled images a step as any other method. The difference to a semi-supervised method is the cost of
+the missing labels.
 
-There is no paper and no official code; the comparison of SAGE reports this reference as supervised learning.
+There is no paper and no official code; the comparison of SAGE reports this upper bound as supervised learning.
 
 | symbol | name here | where |
 |---|---|---|
 | H(y, l(x_w)) | ``sup`` | cross-entropy of the weak view, over labelled images and pool alike |
 
-Deviations: none. The loss is that of labels-only; what differs is the split, which ``needs`` asks for.
+Deviations: none. The loss is that of labels-only; the split differs, by ``needs``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Labels only: cross-entropy on the given labels, the pool ignored. The floor that every method must clear.
+"""Labels only: cross-entropy on the given labels, the pool ignored: the labels-only baseline.
 
 It runs the same optimiser, schedule, EMA and number of steps as the others, so that the difference to a
-semi-supervised method is what the pool was worth.
+semi-supervised method is the gain from the unlabelled images.
 
 | symbol | name here | where |
 |---|---|---|

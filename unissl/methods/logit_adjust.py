@@ -2,7 +2,7 @@
 
 The logits are trained with tau log pi added to them, pi being the class shares of the training set, and used without
 it. A class thus need not be frequent to be predicted, and the raw logits suit a test set in which classes are even.
-Like the supervised reference it learns from the pool's true labels, and is an upper bound for pools with a long tail.
+Like ``fully-supervised`` it learns from the pool's true labels, and is an upper bound for pools with a long tail.
 
 Paper: Menon et al., "Long-tail learning via logit adjustment", ICLR 2021, https://arxiv.org/abs/2007.07314. Official
 code: https://github.com/google-research/google-research/tree/master/logit_adjustment.

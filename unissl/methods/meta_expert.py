@@ -1,22 +1,22 @@
 """Meta-Expert: three experts for frequent, middling and rare classes, and a gate that picks the expert for each sample.
 
-Experts that are trained with different logit adjustments are good at different classes. A gate sees what all three
-say and features from four depths of the network, since shallow ones are less biased towards frequent classes; it
+Experts that are trained with different logit adjustments are good at different classes. A gate reads the predictions of
+all three and features from four depths of the network, since shallow ones are less biased towards frequent classes; it
 learns to which group of classes (head, medium, tail) a sample belongs, and the experts are mixed accordingly. Each
 expert reads the last map through three BatchNorms: all confident pseudo-labels train the first, those outside the head
-the second, those in the tail the third. Which experts learn consistency of the mixture is decided once, from how the
-pool looks to the second expert early in training.
+the second, those in the tail the third. Which experts learn consistency of the mixture is decided once, from the second
+expert's predictions for the pool early in training.
 
 Paper: Hou and Jia, "A Square Peg in a Square Hole: Meta-Expert for Long-Tailed Semi-Supervised Learning", ICML 2025,
 https://arxiv.org/abs/2505.16341. Official code: https://github.com/yaxinhou/Meta-Expert (read for facts only).
 
 | symbol | name here | where |
 |---|---|---|
-| l_k^H, l_k^M, l_k^T | ``Opinions.by_part`` | expert k on the map behind each of the three BatchNorms |
-| l_k | ``Opinions.logits`` | their mean |
-| l_k + tau_k log pi_l | ``Opinions.adjusted``, ``taus`` | term ``sup``, and what the gate sees |
-| v | ``Opinions.gate`` | multi-depth fusion and gate, ``Gate`` |
-| w' | ``Opinions.weights`` | gate times the expert's confidence inside its group, ``Experts.forward`` |
+| l_k^H, l_k^M, l_k^T | ``HeadOutputs.by_part`` | expert k on the map after each of the three BatchNorms |
+| l_k | ``HeadOutputs.logits`` | their mean |
+| l_k + tau_k log pi_l | ``HeadOutputs.adjusted``, ``taus`` | term ``sup``, and input of the gate |
+| v | ``HeadOutputs.gate`` | multi-depth fusion and gate, ``Gate`` |
+| w' | ``HeadOutputs.weights`` | gate times the expert's confidence inside its group, ``Experts.forward`` |
 | cut1, cut2 | ``cuts`` | borders of head, medium and tail |
 | masked H(yhat_k, l_k^part) | term ``unsup``, ``threshold`` | confident pseudo-labels |
 | F = sum_k w'_k bar(l_k + tau_k log pi_l) | term ``fusion`` | class-balanced, with that of v, ``balance`` |
@@ -26,8 +26,8 @@ https://arxiv.org/abs/2505.16341. Official code: https://github.com/yaxinhou/Met
 
 bar(l) is l minus its smallest entry.
 
-Deviations. The gate is trained; in the published code the optimiser was made before the gate existed, so that it kept
-its random start (``gate = "untrained"``). Confident predictions are counted; the published code adds at most one per
+Deviations. The gate is trained; in the published code the optimiser was built before the gate, which kept its random
+initialisation (``gate = "untrained"``). Confident predictions are counted; the published code adds at most one per
 class and step, decided by the last sample of that class (``counting = "indexed"``). Groups go by labelled count, ties
 by class number, which for balanced or sorted labels is the published order by class number. The published borders are 2
 and 4 of ten classes; other numbers of classes get the same shares (one fifth each for head and medium, at least one
@@ -55,8 +55,8 @@ EXPERTS = 3
 
 
 class MetaExpertConfig(MethodConfig):
-    short_run: ClassVar[dict[str, Any]] = {"bn_momentum": 0.1}
     name: Literal["meta-expert"] = "meta-expert"
+    short_run: ClassVar[dict[str, Any]] = {"bn_momentum": 0.1}
     threshold: float = Field(default=0.95, ge=0, le=1)
     """Confidence from which an expert's pseudo-label is used."""
     unsup_weight: float = Field(default=1.0, ge=0)
@@ -74,7 +74,7 @@ class MetaExpertConfig(MethodConfig):
     counting: Literal["true", "indexed"] = "true"
     """Count every confident prediction, or as the published code does, the last of each class in a step."""
     gate: Literal["trained", "untrained"] = "trained"
-    """Whether the gate learns; untrained, as published, it keeps its random start but passes gradients on."""
+    """Whether the gate learns; untrained, as published, it keeps its random initialisation but passes gradients on."""
     bn_momentum: float = Field(default=0.001, gt=0, le=1)
     """Weight of one batch in the running statistics of the four depths; short runs need more, about 0.1."""
 
@@ -93,7 +93,7 @@ class MetaExpertConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class HeadOutputs:
-    """What the experts and the gate say: (n, 3 experts, 3 parts, C), twice (n, 3, C), and twice (n, 3)."""
+    """Outputs of experts and gate: (n, 3 experts, 3 parts, C), twice (n, 3, C), and twice (n, 3)."""
 
     by_part: Tensor
     logits: Tensor
@@ -146,7 +146,7 @@ class ScaleAndShift(nn.Module):
 
 
 class Experts(nn.Module):
-    """All that prediction needs beside the network, whose own head is the first expert."""
+    """All that prediction needs besides the network, whose head is the first expert."""
 
     adjustment: Tensor
     group: Tensor
@@ -155,8 +155,8 @@ class Experts(nn.Module):
         super().__init__()
         dims = [info.tap_dims[name] for name in DEPTHS]
         self.others = nn.ModuleList(xavier_linear(info.feat_dim, info.num_classes) for _ in range(EXPERTS - 1))
-        # Three BatchNorms of the same map have the same statistics: these are taken once, and since what follows is
-        # a mean over the map, scale and shift are applied after it.
+        # Three BatchNorms of the same map have the same statistics: these are computed once, and since a mean
+        # over the map follows, scale and shift are applied after it.
         self.standardise = nn.BatchNorm2d(info.feat_dim, affine=False)
         self.norms = nn.ModuleList(ScaleAndShift(info.feat_dim) for _ in range(EXPERTS))
         self.depths = nn.ModuleList(
@@ -177,13 +177,13 @@ class Experts(nn.Module):
         depths = [pooled(branch(out.taps[name])) for name, branch in zip(DEPTHS, self.depths, strict=True)]
         gate = self.gate(depths, adjusted.softmax(-1).flatten(1))
         members = one_hot(self.group, EXPERTS, logits.dtype).T  # (3, C)
-        own = (logits.softmax(-1) * members).amax(-1)  # each expert's confidence inside its group
-        return HeadOutputs(by_part, logits, adjusted, gate, (own * gate.softmax(-1)).softmax(-1))
+        in_group = (logits.softmax(-1) * members).amax(-1)  # each expert's confidence inside its group
+        return HeadOutputs(by_part, logits, adjusted, gate, (in_group * gate.softmax(-1)).softmax(-1))
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
         out = net(x)
-        said = self(net.head, out)
-        return Prediction((said.weights[:, :, None] * said.logits).sum(1), out.feat)
+        outputs = self(net.head, out)
+        return Prediction((outputs.weights[:, :, None] * outputs.logits).sum(1), out.feat)
 
 
 class MetaExpert(Method):
@@ -212,8 +212,8 @@ class MetaExpert(Method):
         lb, ulb = batch["labelled"], batch["unlabelled"]
         views = [lb.views["weak"], ulb.views["weak"], ulb.views["strong"]]
         # Together as far as the experts, whose BatchNorms see labelled and unlabelled images as one batch.
-        said = self.experts(net.head, net(torch.cat(views)))
-        lb_w, ulb_w, ulb_s = said.split([len(view) for view in views])
+        outputs = self.experts(net.head, net(torch.cat(views)))
+        lb_w, ulb_w, ulb_s = outputs.split([len(view) for view in views])
 
         confidence, pseudo = ulb_w.logits.detach().softmax(-1).max(-1)  # (U, 3)
         keep = (confidence >= self.cfg.threshold).to(confidence.dtype)
@@ -234,7 +234,7 @@ class MetaExpert(Method):
     def unsupervised(self, by_part: Tensor, pseudo: Tensor, keep: Tensor) -> Tensor:
         """Confident pseudo-labels (U, 3) against the strong view's parts, per expert over the terms in use.
 
-        The part behind the first BatchNorm learns from all of them, the next two only from rarer groups.
+        The part after the first BatchNorm learns from all of them, the next two only from rarer groups.
         """
         parts = torch.arange(EXPERTS, device=pseudo.device)
         use = keep[:, :, None] * (self.experts.group[pseudo][:, :, None] >= parts)  # (U, 3 experts, 3 parts)
@@ -242,33 +242,35 @@ class MetaExpert(Method):
         loss = cross_entropy(by_part.flatten(0, 2), target.flatten()).view_as(use)
         return ((use * loss).sum((0, 2)) / (use.sum((0, 2)) + 1e-12)).sum()
 
-    def fusion(self, lb_w: HeadOutputs, truth: Tensor) -> Tensor:
-        """Labelled images: the mixture finds the class and the gate its group, both balanced by label counts."""
-        of_group = truth @ one_hot(self.experts.group, EXPERTS, truth.dtype)  # (B, 3)
-        return weighted_mean(cross_entropy(lb_w.fused(), truth), truth @ self.class_weight) + weighted_mean(
+    def fusion(self, lb_w: HeadOutputs, targets: Tensor) -> Tensor:
+        """Labelled images: the mixture predicts the class and the gate its group, both balanced by label counts."""
+        of_group = targets @ one_hot(self.experts.group, EXPERTS, targets.dtype)  # (B, 3)
+        return weighted_mean(cross_entropy(lb_w.fused(), targets), targets @ self.class_weight) + weighted_mean(
             cross_entropy(lb_w.gate, of_group), of_group @ self.group_weight
         )
 
     def fusion_consistency(self, ulb_w: HeadOutputs, ulb_s: HeadOutputs) -> Tensor:
-        """Unlabelled images: mixtures and gate say of the strong view what they say of the weak one, however unsure."""
+        """Unlabelled images: predictions of mixtures and gate on the weak view are targets of the strong, without a
+        mask."""
         weak, strong, om = ulb_w.fused_parts().argmax(-1), ulb_s.fused_parts(), self.consistency_weights()
         gate = cross_entropy(ulb_s.gate, ulb_w.gate.argmax(-1)).mean()
         return gate + sum(om[k] * cross_entropy(strong[:, k], weak[:, k]).mean() for k in range(EXPERTS))
 
     @torch.no_grad()
     def count(self, pseudo: Tensor, keep: Tensor) -> None:
-        """Take the second expert's confident predictions (U,) into the picture of the pool."""
+        """Count the second expert's confident predictions (U,) per class."""
         of_class = one_hot(pseudo, self.info.num_classes, keep.dtype)  # (U, C)
         if self.cfg.counting == "indexed":  # of each class only the last sample stays, confident or not
             of_class = of_class * (of_class.flip(0).cumsum(0).flip(0) == 1)
         self.counts += keep @ of_class
 
     def consistency_weights(self) -> Tensor:
-        """om (3,): the third expert if the pool is turned upside down, the second if it is even, else the first."""
+        """om (3,): the third expert if the pool's order of classes is reversed, the second if it is even, else the
+        first."""
         common, rare = self.counts[self.order].tensor_split([self.info.num_classes // 2])
-        upside_down = (rare.max() > 2 * common.min()) & (common.max() < 2 * rare.min())
+        reversed_order = (rare.max() > 2 * common.min()) & (common.max() < 2 * rare.min())
         even = self.counts.max() < 2 * self.counts.min()
-        chosen = torch.stack([~(upside_down | even), even, upside_down]).to(self.counts.dtype)
+        chosen = torch.stack([~(reversed_order | even), even, reversed_order]).to(self.counts.dtype)
         return torch.where(self.counts.any(), chosen, 1 / EXPERTS)
 
     def predict(self, net: Network, x: Tensor) -> Prediction:

@@ -14,7 +14,7 @@ from unissl.methods.base import Method
 @cache
 def all_methods() -> dict[str, type[Method]]:
     """Name -> class, in alphabetical order."""
-    found: dict[str, type[Method]] = {}
+    methods: dict[str, type[Method]] = {}
     for module_info in pkgutil.iter_modules(unissl.methods.__path__):
         module = importlib.import_module(f"unissl.methods.{module_info.name}")
         for value in vars(module).values():
@@ -23,10 +23,10 @@ def all_methods() -> dict[str, type[Method]]:
             if "Config" not in vars(value):
                 continue
             name = value.Config.model_fields["name"].default
-            if name in found:
+            if name in methods:
                 raise ValueError(f"two methods are called {name!r}")
-            found[name] = value
-    return dict(sorted(found.items()))
+            methods[name] = value
+    return dict(sorted(methods.items()))
 
 
 def get_method(name: str) -> type[Method]:

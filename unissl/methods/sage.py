@@ -1,13 +1,13 @@
 """SAGE: relations between samples are more reliable than pseudo-labels, so learn from relations.
 
 Every unlabelled view is projected to z and placed relative to fixed simplex anchors; the affinities make a random
-walk, beta steps of which are the structural consensus G that pairwise similarities are pulled to (L_con), beside a
-consistency term across views (L_sim). Pseudo-labels of the primary head, weighted by confidence and top-two margin
+walk, beta steps of which are the structural consensus G, the target of pairwise similarities (L_con). A second term
+is consistency across views (L_sim). Pseudo-labels of the primary head, weighted by confidence and top-two margin
 (DRP), train an auxiliary head only; the primary head sees true labels and is the one that predicts.
 
 Paper: "Beyond Distribution Estimation: Simplex Anchored Structural Inference Towards Universal Semi-Supervised
 Learning", ICML 2026. Official code:
-https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, nothing is taken from it).
+https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, nothing is copied from it).
 
 | symbol | name here | equation |
 |---|---|---|
@@ -21,12 +21,12 @@ https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, 
 | L_total | ``Losses.total`` | Eq. (9) |
 | y* | ``Method.predict`` | Eq. (10) |
 
-Deviations. ``form`` names three sets of settings; docs/sage.md has the table of their differences.
-``released`` follows the published code, but for its rotation head, which takes part in nothing and is left out.
-``default`` is ``released`` with the cross blocks of the similarity matrix in their places (the published code has them
-swapped), with the exact thin L_con, without the labelled strong view, which entered no loss, and with PyTorch's
-initialisation of the projection head (the released network initialises every linear layer with Xavier normal weights
-and zero bias). ``paper`` is the text to the letter.
+Deviations. ``form`` names three sets of settings; docs/sage.md has the table of their differences. ``released`` follows
+the published code, but for its rotation head, which takes part in nothing and is left out. ``default`` is ``released``
+with the cross blocks of the similarity matrix in order (the published code has them swapped), with the exact thin
+L_con, without the labelled strong view, which entered no loss, and with PyTorch's initialisation of the projection head
+(the released network initialises every linear layer with Xavier normal weights and zero bias). ``paper`` is the text to
+the letter.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ FEW_CLASSES = 10
 
 
 class SAGEConfig(MethodConfig):
-    short_run: ClassVar[dict[str, Any]] = {"drp_momentum": 0.99}
     name: Literal["sage"] = "sage"
+    short_run: ClassVar[dict[str, Any]] = {"drp_momentum": 0.99}
     form: Literal["default", "released", "paper"] = "default"
-    """Which set of settings to start from; any setting given beside it wins."""
+    """Which set of settings to start from; explicit settings win."""
 
     auxiliary: bool = True
     """Pseudo-labels train an auxiliary head (AB); off: they train the primary head."""
@@ -127,7 +127,7 @@ class SAGEConfig(MethodConfig):
     @classmethod
     def _start_from_form(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            form = str(values.get("form", "default"))  # an unknown one is refused by the field itself
+            form = str(values.get("form", "default"))  # the field itself rejects an unknown one
             return {**FORMS.get(form, {}), **values}
         return values
 
@@ -201,7 +201,7 @@ class SAGE(Method):
 
         weight, pseudo = self.reliability(ulb_w.logits.detach())
         terms = {"sup": self.supervised(lb_w.logits, smooth(lb.targets, self.cfg.smoothing))}  # Eq. (7)
-        terms |= self.pseudo_label_terms(net, lb_w, ulb_s, lb.targets, pseudo, weight, step)  # Eq. (8)
+        terms |= self.pseudo_label_terms(lb_w, ulb_s, lb.targets, pseudo, weight, step)  # Eq. (8)
         terms |= self.relational_terms(parts)  # Eq. (3), (4)
         return Losses(terms, logs={"selected": weight.mean()})
 
@@ -222,15 +222,15 @@ class SAGE(Method):
         return weight, probs.argmax(-1)
 
     def pseudo_label_terms(
-        self, net: Network, lb_w: Outputs, ulb_s: Outputs, truth: Tensor, pseudo: Tensor, weight: Tensor, step: Step
+        self, lb_w: Outputs, ulb_s: Outputs, targets: Tensor, pseudo: Tensor, weight: Tensor, step: Step
     ) -> dict[str, Tensor]:
         """Weighted pseudo-label loss, on the auxiliary head with its supervised part, or on the primary head."""
         eps = self.cfg.smoothing if step.fraction < self.cfg.smoothing_phase else 0.0
-        target = smooth(one_hot(pseudo, self.info.num_classes, truth.dtype), eps)
+        target = smooth(one_hot(pseudo, self.info.num_classes, targets.dtype), eps)
         if self.aux is None:
             return {"unsup": (weight * cross_entropy(ulb_s.logits, target)).mean()}
         unsup = (weight * cross_entropy(self.aux(ulb_s.feat), target)).mean()
-        return {"aux": unsup + self.supervised(self.aux(lb_w.feat), smooth(truth, eps))}
+        return {"aux": unsup + self.supervised(self.aux(lb_w.feat), smooth(targets, eps))}
 
     def relational_terms(self, parts: list[Outputs]) -> dict[str, Tensor]:
         """L_con and L_sim of the unlabelled views; all groups share the projection head's BatchNorm."""

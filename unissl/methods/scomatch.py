@@ -1,10 +1,10 @@
-"""SCOMatch: outliers are one class more, and its labels are the images of the pool that fit the known classes least.
+"""SCOMatch: outliers are an extra class, whose labels are the images of the pool that fit the known classes least.
 
-A detector that is trained on a few labelled images of the known classes trusts them too much: it takes known images
-that look a little different for outliers. SCOMatch gives outliers a class and labels of their own. Every step puts the
-unlabelled image on which the known classes are least sure into a queue; images drawn from it are labelled outliers.
-Self-training then runs twice on one head: on one batch of the pool over all C + 1 classes (open), with a cut-off for
-outliers that falls while they are rarely predicted, and on another over the C known ones (close).
+A detector that is trained on a few labelled images of the known classes overtrusts them: it predicts outlier for known
+images that differ a little. SCOMatch adds a class for outliers, with labels. Every step pushes the unlabelled image
+with the least confident known class into a queue; images drawn from it are labelled as outliers. Self-training then
+runs twice on one head: on one batch of the pool over all C + 1 classes (open), with a cut-off for outliers that falls
+while they are rarely predicted, and on another over the C known ones (close).
 
 Paper: Wang, Xiang, Huang, Mao, Xiao and Yamasaki, "SCOMatch: Alleviating Overtrusting in Open-set Semi-supervised
 Learning", ECCV 2024, https://arxiv.org/abs/2409.17512. Official code: https://github.com/komejisatori/SCOMatch (read
@@ -21,16 +21,16 @@ for facts only).
 | mask | ``open_mask`` | inlier with p >= tau, or outlier with p >= tau_ood |
 | tau_ood | ``tau_ood``, ``move_threshold`` | tau times confident outliers per confident inlier, in [0.75, 0.95] |
 | L_unsup,close | term ``unsup_close`` | mean mask H(argmax_{c<C} l(x_w), l(x_s)) over the first C logits |
-| p(C) | ``Prediction.outlier`` | how much an image looks like none of the classes |
+| p(C) | ``Prediction.outlier`` | outlier score |
 
-Deviations. A close pseudo-label counts if its own image is confident among the C classes and an inlier among the
-C + 1; the published code asks for the confidence of the image at the same place of the open batch
-(``close_confidence = "open"``). Outliers are drawn once the queue was given as many images as a labelled batch has, 64
-in the paper. Each of the two unlabelled batches has the configured size; the recipe ``paper`` takes the published 128.
-tau_ood moves every M // (2 B_u) steps counted from the start of training, and at least one apart; the published code
-counts them anew in each epoch. Draws from the queue are a function of the seed and the step number. The published code
-learns from both views in L_unsup,open except on CIFAR-10 (``open_views = "both"``). Its unused heads are left out.
-Equation numbers are left out: these facts are the code's.
+Deviations. A close pseudo-label counts if its own image is confident among the C classes and an inlier among the C + 1;
+the published code uses the confidence of the image at the same position of the open batch (``close_confidence =
+"open"``). Outliers are drawn once as many images were pushed as a labelled batch has, 64 in the paper. Each of the two
+unlabelled batches has the configured size; the recipe ``paper`` takes the published 128. tau_ood moves every M // (2
+B_u) steps counted from the start of training, and at least one apart; the published code restarts the count in each
+epoch. Draws from the queue are a function of the seed and the step number. The published code learns from both views in
+L_unsup,open except on CIFAR-10 (``open_views = "both"``). Its unused heads are left out. Equation numbers are left out:
+these facts are the code's.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
 
 
 class SCOMatchConfig(MethodConfig):
-    paper_run: ClassVar[dict[str, Any]] = {"batch": {"unlabelled": 128}}
     name: Literal["scomatch"] = "scomatch"
+    paper_run: ClassVar[dict[str, Any]] = {"batch": {"unlabelled": 128}}
     threshold: float = Field(default=0.95, ge=0, le=1)
     """tau, confidence from which a pseudo-label of a known class is used."""
     outlier_min: float = Field(default=0.75, ge=0, le=1)
@@ -70,7 +70,7 @@ class SCOMatchConfig(MethodConfig):
 
 
 class OutlierQueue(nn.Module):
-    """The last images that fitted the known classes least, as they were seen, with their scores."""
+    """The last weak views that fitted the known classes least, with their scores."""
 
     images: Tensor
     scores: Tensor
@@ -84,7 +84,7 @@ class OutlierQueue(nn.Module):
 
     @torch.no_grad()
     def push(self, images: Tensor, scores: Tensor, count: int) -> None:
-        """Add the ``count`` images with the lowest scores (n,), the lowest first; the oldest make room."""
+        """Add the ``count`` images with the lowest scores (n,), the lowest first; the oldest are overwritten."""
         rows = scores.sort(stable=True).indices[: min(count, len(self.scores))]
         slots = (self.pushed + torch.arange(len(rows), device=rows.device)) % len(self.scores)
         self.images[slots] = images[rows].to(self.images)
@@ -148,9 +148,9 @@ class SCOMatch(Method):
         confidence, pseudo = p.max(-1)
         self.queue.push(open_.views["weak"], p[:, :c].amax(-1), self.cfg.pushes)
         use_open = self.open_mask(confidence, pseudo)
-        own, close_pseudo = close_w[:, :c].detach().softmax(-1).max(-1)
-        sure = (own if self.cfg.close_confidence == "own" else confidence) >= tau
-        use_close = (sure & (close_w.argmax(-1) < c)).to(p.dtype)
+        close_confidence, close_pseudo = close_w[:, :c].detach().softmax(-1).max(-1)
+        confident = (close_confidence if self.cfg.close_confidence == "own" else confidence) >= tau
+        use_close = (confident & (close_w.argmax(-1) < c)).to(p.dtype)
 
         learning = [open_s] if self.cfg.open_views == "strong" else [open_w, open_s]
         of_queue = (scores < tau) * cross_entropy(queued, torch.full_like(scores, c, dtype=torch.int64))
@@ -165,17 +165,17 @@ class SCOMatch(Method):
 
     def open_mask(self, confidence: Tensor, pseudo: Tensor) -> Tensor:
         """1 for pseudo-labels (n,) in use; counts those with confidence tau for the next value of tau_ood."""
-        sure, outlier = confidence >= self.cfg.threshold, pseudo == self.info.num_classes
-        self.confident += torch.stack([(sure & ~outlier).sum(), (sure & outlier).sum()])
-        return torch.where(outlier, confidence >= self.tau_ood, sure).to(confidence.dtype)
+        confident, outlier = confidence >= self.cfg.threshold, pseudo == self.info.num_classes
+        self.confident += torch.stack([(confident & ~outlier).sum(), (confident & outlier).sum()])
+        return torch.where(outlier, confidence >= self.tau_ood, confident).to(confidence.dtype)
 
     def move_threshold(self, iteration: int, batch_size: int) -> None:
-        """Twice in a pass over the pool, tau_ood follows what was predicted with confidence since the last time."""
+        """Twice in a pass over the pool, set tau_ood from the confident predictions since the last time."""
         if iteration == 0 or iteration % max(1, self.info.num_unlabelled // (2 * batch_size)):
             return
         inliers, outliers = self.confident
-        wanted = torch.where(inliers > 0, self.cfg.threshold * outliers / inliers.clamp(min=1), self.cfg.outlier_max)
-        self.tau_ood.copy_(wanted.clamp(self.cfg.outlier_min, self.cfg.outlier_max))
+        tau_ood = torch.where(inliers > 0, self.cfg.threshold * outliers / inliers.clamp(min=1), self.cfg.outlier_max)
+        self.tau_ood.copy_(tau_ood.clamp(self.cfg.outlier_min, self.cfg.outlier_max))
         self.confident.zero_()
 
     def predict(self, net: Network, x: Tensor) -> Prediction:

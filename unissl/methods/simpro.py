@@ -1,31 +1,31 @@
-"""SimPro: estimate the pool's class mix from confident pseudo-labels, and keep it apart from what a class looks like.
+"""SimPro: estimate the pool's class distribution from confident pseudo-labels, and model it apart from p(x | y).
 
-The network's logits stand for p(x | y) alone. Adding the log of a class mix makes them a Bayes classifier for that mix:
-pseudo-labels are read with the estimated mix of the pool, training adds the mix of all the images that the losses see,
-and prediction adds none, so that it favours no class. The mixes are estimated once per epoch from the labels and the
-confident pseudo-labels that went by, which makes the whole an expectation-maximisation: nothing is assumed about the
-pool.
+The network's logits model p(x | y) alone. Adding the log of a class distribution makes them a Bayes classifier for it:
+pseudo-labels use the estimated distribution of the pool, training that of all images in the losses, and prediction
+none, so that it favours no class. The distributions are estimated once per period from its labels and confident
+pseudo-labels, which makes the whole an expectation-maximisation: nothing is assumed about the pool.
 
 Paper: Du, Han and Huang, "SimPro: A Simple Probabilistic Framework Towards Realistic Long-Tailed Semi-Supervised
 Learning", ICML 2024, https://arxiv.org/abs/2402.13505. Official code: https://github.com/LeapLabTHU/SimPro.
 
 | symbol | name here | equation |
 |---|---|---|
-| est, u = log(est^tau + 1e-12) | ``pool_prior``, ``pool_adjustment`` | class mix of the pool, added to logits |
-| adapt, a = log(adapt^tau + 1e-12) | ``seen_prior``, ``seen_adjustment`` | class mix of all images in the losses |
+| est, u = log(est^tau + 1e-12) | ``pool_prior``, ``pool_adjustment`` | class distribution of the pool |
+| adapt, a = log(adapt^tau + 1e-12) | ``seen_prior``, ``seen_adjustment`` | that of all images in the losses |
 | q = softmax(l_w + u) | ``soft`` | soft pseudo-label on the weak view |
 | H(y, l + a) / rho | ``sup``, ``rho`` | supervised term |
 | mean 1[max q >= c] H(q, l_s + a) | ``unsup``, ``threshold`` | consistency term on the strong view |
-| n_l, n_u | ``labelled_seen``, ``pool_seen`` | labels, and confident q, summed over the epoch |
+| n_l, n_u | ``labelled_seen``, ``pool_seen`` | labels, and confident q, summed over the period |
 | est <- m est + (1-m) n_u / (sum n_u + 1) | ``estimate`` | and adapt with (n_l + n_u) / sum |
 
 Deviations. rho is the official code's ratio of batch counts, (M / B_u) / (N / B_l), but not rounded to whole batches,
 which would divide by none where N < B_l. It is near 1 in the official settings and grows as labels become few: 44 with
-the comparison's batches at N = 40, while the released port takes M / N, about 310. What it divides is all that the
-true labels contribute, so a short run with few labels learns slowly; ``rho`` overrides it.
-The port also moves both mixes at every step instead of once per epoch, though the adjustments still change only
-when an epoch starts. ``port = true`` gives the port's rho and updates. One strong view and no labelled strong view, as
-in the port; the official code has two and one, and tau = 2 on CIFAR-10 and STL-10. An epoch is one of the run's epochs.
+the comparison's batches at N = 40, while the released port takes M / N, about 310. What it divides is all that the true
+labels contribute, so a short run with few labels learns slowly; ``rho`` overrides it. The port also moves both
+distributions at every step instead of once per period, though the adjustments still change only when a period starts.
+``port = true`` gives the port's rho and updates. One strong view and no labelled strong view, as in the port; the
+official code has two and one, and tau = 2 on CIFAR-10 and STL-10. A period (``train.method_periods``) is an epoch of
+the official code.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class SimProConfig(MethodConfig):
     threshold: float = Field(default=0.95, ge=0, le=1)
     """Confidence from which a pseudo-label is used."""
     tau: float = Field(default=1.0, ge=0)
-    """Power of the class mixes in the logit adjustments."""
+    """Power of the class distributions in the logit adjustments."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of both class mixes."""
+    """Momentum of both class distributions."""
     rho: float | None = Field(default=None, gt=0)
     """Divides the supervised term; by default pool batches over labelled batches in one pass."""
     port: bool = False
-    """As the released port: rho is M / N unless given, and the class mixes move at every step."""
+    """As the released port: rho is M / N unless given, and the class distributions move at every step."""
 
 
 class SimPro(Method):
@@ -96,7 +96,7 @@ class SimPro(Method):
         return Losses({"sup": sup, "unsup": unsup}, {"sup": weight}, {"selected": keep.mean()})
 
     def rho(self, labelled: int, unlabelled: int) -> float:
-        """What divides the supervised term, for a step of so many images."""
+        """The divisor of the supervised term, for a step of so many images."""
         if self.cfg.rho is not None:
             return float(self.cfg.rho)
         ratio = self.info.num_unlabelled / sum(self.info.labelled_counts)
@@ -107,13 +107,13 @@ class SimPro(Method):
         return torch.log(prior**self.cfg.tau + TINY)
 
     def estimate(self) -> None:
-        """Move both class mixes towards what the epoch has shown so far."""
-        shown = self.labelled_seen + self.pool_seen
+        """Move both class distributions towards those of the period so far."""
+        total = self.labelled_seen + self.pool_seen
         self.pool_prior.lerp_(self.pool_seen / (self.pool_seen.sum() + 1), 1 - self.cfg.momentum)
-        self.seen_prior.lerp_(shown / shown.sum(), 1 - self.cfg.momentum)
+        self.seen_prior.lerp_(total / total.sum(), 1 - self.cfg.momentum)
 
     def on_period_start(self, ctx: Context) -> None:
-        """Take the finished epoch into the class mixes, use them from now on, and count anew."""
+        """Update the class distributions with the finished period, use them from now on, and reset the counts."""
         if self.labelled_seen.any() and not self.cfg.port:
             self.estimate()
         self.pool_adjustment.copy_(self.adjustment(self.pool_prior))

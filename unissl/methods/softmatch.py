@@ -1,6 +1,6 @@
 """SoftMatch: every pseudo-label counts, with a weight that falls off smoothly below the usual confidence.
 
-The confidences are taken as a Gaussian whose mean and variance are followed while training. A confidence above the mean
+Confidences are modelled as a Gaussian with a running mean and variance. A confidence above the mean
 weighs 1, one below it falls off as that Gaussian does, so no pseudo-label is thrown away and poor ones hardly count.
 Before that, predictions are aligned to the uniform distribution, so that classes which are predicted rarely are not
 also weighted down (uniform alignment).
@@ -19,7 +19,7 @@ https://github.com/microsoft/Semi-supervised-learning.
 | m | ``momentum`` | of all running values |
 
 Deviations: the width of the kernel is sigma / 2, as in the official code (``n_sigma``); the paper's formula has sigma.
-As there, alignment moves the weights only: pseudo-labels are those of the predictions as they are. Running values are
+As there, alignment changes the weights only: pseudo-labels come from the unaligned predictions. Running values are
 updated before they are used, and the running mean prediction starts at the first batch's.
 """
 
@@ -37,8 +37,8 @@ from unissl.types import Batch, DataInfo, Losses, Step
 
 
 class SoftMatchConfig(MethodConfig):
-    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99}
     name: Literal["softmatch"] = "softmatch"
+    short_run: ClassVar[dict[str, Any]] = {"momentum": 0.99}
     align: bool = True
     """Align predictions to the uniform distribution before they are weighted."""
     n_sigma: float = Field(default=2.0, gt=0)

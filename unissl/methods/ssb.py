@@ -1,8 +1,8 @@
 """SSB: a classifier that takes every confident pseudo-label, and a detector of outliers that does not disturb it.
 
-Pseudo-labels help the classifier even where the image is of none of the classes, so nothing is filtered: the
-classifier is FixMatch's. The detector asks one binary question per class (one-vs-all). Both read the same feature
-through multi-layer heads of their own, so that what one task needs does not spoil the other. The detector learns from
+Pseudo-labels help the classifier even if the image is an outlier, so nothing is filtered: the classifier is
+FixMatch's. The detector has one binary output per class (one-vs-all). Both read the same feature through separate
+multi-layer heads, so that one task does not disturb the other. The detector learns from
 labels, from entropy and consistency on the pool, and from pseudo-negatives: classes that the weak view rules out are
 ruled out on the strong view too. It is trained in the last part of the budget only; before that its weights, and with
 them the outlier scores, are those of the random start.
@@ -16,7 +16,7 @@ Semi-Supervised Learning", ICCV 2023, https://arxiv.org/abs/2311.10572. Official
 | two heads, D-1024-1024-out | ``Heads``, ``hidden`` | C outputs, and 2C for the detector |
 | p_in(c), p_out(c) | ``ops.open_set`` | softmax over the pair of class c |
 | L_x | term ``sup`` | stage 1: weak views; stage 2: weak and flipped ones |
-| L_fix, tau | term ``unsup``, ``threshold``, ``unsup_weight`` | a batch of its own, nothing filtered |
+| L_fix, tau | term ``unsup``, ``threshold``, ``unsup_weight`` | a separate batch, nothing filtered |
 | L_ova | term ``ova``, ``ova_weight`` | ``one_vs_all`` |
 | L_oem | term ``entropy``, ``entropy_weight`` | ``ops.open_set.ova_entropy``, mean of both views |
 | L_socr | term ``consistency``, ``consistency_weight`` | ``ops.open_set.ova_consistency`` |
@@ -24,11 +24,12 @@ Semi-Supervised Learning", ICCV 2023, https://arxiv.org/abs/2311.10572. Official
 | p_out(predicted class) | ``Prediction.outlier`` | ``Heads.predict``; above 0.5 the paper calls it an outlier |
 
 Deviations. The pool's second strong view, which the official code sends through the network but uses in no loss, is
-left out; it only moved BatchNorm. The entropy is computed from log-probabilities without the constant 1e-8. The two
-stages are one run (the official code resumes a FixMatch checkpoint), and ``warm_up`` is a share of the budget. Stage 2
-has at least one step. The pool's batches are those of the common protocol, seven times the labelled one, not twice.
-The official code keeps the checkpoint with the best accuracy on validation labels; here the last one counts. Of its
-variants (FixMatch, FlexMatch, SimMatch) this is the first. Equation numbers are left out: these facts are the code's.
+left out; it only moved BatchNorm. On feature vectors the flipped view is one with dropped entries (``augment``). The
+entropy is computed from log-probabilities without the constant 1e-8. The two stages are one run (the official code
+resumes a FixMatch checkpoint), and ``warm_up`` is a share of the budget. Stage 2 has at least one step. The pool's
+batches are those of the common protocol, seven times the labelled one, not twice. The official code keeps the
+checkpoint with the best accuracy on validation labels; here the last one counts. Of its variants (FixMatch, FlexMatch,
+SimMatch) this is the first. Equation numbers are left out: these facts are the code's.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ DETECTOR_TERMS = ("ova", "entropy", "consistency", "negatives")
 
 
 class SSBConfig(MethodConfig):
+    name: Literal["ssb"] = "ssb"
     short_run: ClassVar[dict[str, Any]] = {"warm_up": 0.5}
     """The detector, which the paper trains in the last 7 % of half a million steps, gets the second half."""
     paper_run: ClassVar[dict[str, Any]] = {"batch": {"unlabelled": 128}}
-    name: Literal["ssb"] = "ssb"
     threshold: float = Field(default=0.95, ge=0, le=1)
     """Confidence from which a pseudo-label is used."""
     unsup_weight: float = Field(default=1.0, ge=0)
@@ -63,7 +64,7 @@ class SSBConfig(MethodConfig):
     ova_weight: float = Field(default=1.0, ge=0)
     """Weight of the detector's labelled term."""
     entropy_weight: float = Field(default=0.1, ge=0)
-    """Weight of the entropy of the detector's answers on the pool."""
+    """Weight of the entropy of the detector's outputs on the pool."""
     consistency_weight: float = Field(default=0.5, ge=0)
     """Weight of the detector's consistency between two views of the pool; published with 1 for CIFAR-100."""
     negative_weight: float = Field(default=1.0, ge=0)
@@ -75,7 +76,7 @@ class SSBConfig(MethodConfig):
 
 
 class Heads(nn.Module):
-    """Classifier (n, C) and one-vs-all detector (n, 2C) on the feature: what prediction needs beside the network."""
+    """Classifier (n, C) and one-vs-all detector (n, 2C) on the feature: what prediction needs besides the network."""
 
     def __init__(self, feat_dim: int, hidden: int, num_classes: int) -> None:
         super().__init__()
@@ -138,12 +139,12 @@ class SSB(Method):
         views = [lb.views[name] for name in ("weak", "flip", "strong", "strong2")]
         views += [pool.views[name] for name in ("weak", "flip", "strong")]
         feats = [out.feat for out in forward_concat(net, *views)]
-        lb_w, lb_s, truth = torch.cat(feats[:2]), torch.cat(feats[2:4]), lb.targets.repeat(2, 1)
+        lb_w, lb_s, targets = torch.cat(feats[:2]), torch.cat(feats[2:4]), lb.targets.repeat(2, 1)
         pool_w, pool_f, pool_s = (detector(feat) for feat in feats[4:])
         negatives, mined = self.negatives(pool_w, pool_s)
         terms: dict[str, Tensor] = {
-            "sup": cross_entropy(self.heads.classifier(lb_w), truth).mean(),
-            "ova": one_vs_all(detector(lb_w), detector(lb_s), truth),
+            "sup": cross_entropy(self.heads.classifier(lb_w), targets).mean(),
+            "ova": one_vs_all(detector(lb_w), detector(lb_s), targets),
             "entropy": (ova_entropy(pool_w) + ova_entropy(pool_f)) / 2,
             "consistency": ova_consistency(pool_w, pool_f),
             "negatives": negatives,
@@ -168,11 +169,11 @@ def three_layers(width_in: int, hidden: int, width_out: int) -> nn.Sequential:
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), xavier_linear(hidden, width_out))
 
 
-def one_vs_all(weak: Tensor, strong: Tensor, truth: Tensor) -> Tensor:
+def one_vs_all(weak: Tensor, strong: Tensor, targets: Tensor) -> Tensor:
     """L_ova of labelled views, (n, 2C) logits each: the true class is in (weak views), all others are out (all views).
 
     The negatives are averaged over all C classes, the true one included with 0.
     """
     _, log_in = ova_log_probabilities(weak)
     log_out, _ = ova_log_probabilities(torch.cat([weak, strong]))
-    return -(truth * log_in).sum(1).mean() - ((1 - truth.repeat(2, 1)) * log_out).mean()
+    return -(targets * log_in).sum(1).mean() - ((1 - targets.repeat(2, 1)) * log_out).mean()

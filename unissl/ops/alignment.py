@@ -1,4 +1,4 @@
-"""Distribution alignment: predictions rescaled so that, on average, they have a wanted class distribution."""
+"""Distribution alignment: predictions rescaled so that, on average, they have a target class distribution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-6
-"""Added to wanted and found shares, so that a class that was never predicted is not divided by zero."""
+"""Added to target and predicted shares, so that a class that was never predicted is not divided by zero."""
 
 
 class UniformAlignment(nn.Module):
@@ -27,7 +27,8 @@ class UniformAlignment(nn.Module):
 
     @torch.no_grad()
     def forward(self, probs: Tensor) -> Tensor:
-        """Take one batch of predictions (n, C) into the running mean, then align it; rows of the result sum to 1."""
+        """Update the running mean with a batch of predictions (n, C), then align the batch; rows of the result sum to
+        1."""
         probs = probs.to(self.mean.dtype)
         self._update(probs)
         aligned = probs * ((1 / len(self.mean) + EPSILON) / (self.mean + EPSILON))

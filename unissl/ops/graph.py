@@ -98,11 +98,11 @@ def contrast_loss(
         cross: Order of the weak-strong blocks. "stacked" is the Gram matrix of [weak; strong]; "swapped" exchanges the
             two blocks as the released code does, and exists in dense form only.
         diagonal: "drop" leaves the pairs (i, i) out and averages over n(n-1) entries, "keep" averages over n^2.
-        exact: "thin" or "dense", see the top of this file. Thin with a dropped diagonal wants unit-norm rows; its
+        exact: "thin" or "dense", see the top of this file. Thin with a dropped diagonal needs unit-norm rows; its
             gradient is then exact along the sphere, and its value lacks the constant
             ``tr(G) / (sim_temperature n (n-1))``, about 1e-4 at n = 896.
-        unit: Whether the rows have unit norm, which the thin form makes use of. None looks at them, and a GPU has to
-            wait for the answer; a caller that has just normalised them, or has not, says so instead.
+        unit: Whether the rows have unit norm, which the thin form makes use of. None tests them, which
+            makes a GPU wait; a caller that knows passes it.
     """
     _check_choice("cross", cross, "stacked", "swapped")
     _check_choice("diagonal", diagonal, "drop", "keep")
@@ -165,7 +165,7 @@ def _node_coordinates(z: Tensor, anchors: Tensor | None, ridge: float, temperatu
 
 
 def _pair_products(weak: Tensor, strong: Tensor, cross: str) -> Tensor:
-    """Inner products of all nodes, (n, n). "swapped" has <strong_i, weak_j> in the place of <weak_i, strong_j>."""
+    """Inner products of all nodes, (n, n). "swapped" has <strong_i, weak_j> in place of <weak_i, strong_j>."""
     upper, lower = weak @ strong.T, strong @ weak.T
     if cross == "swapped":
         upper, lower = lower, upper

@@ -1,4 +1,4 @@
-"""How far a few labels go: the nearest class mean, asked about each labelled row as if its own label were not there.
+"""Leave-one-out accuracy of the nearest class mean, a measure of how well features separate a few labels.
 
 With unit rows x_i of classes y_i and m_c^(-i) the mean of the rows of class c without row i:
 
@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 
-def right_when_left_out(x: Tensor, labels: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """Number of rows of (n, D) with yhat_i = y_i, and of all whose class has others: only these can be asked about."""
+def leave_one_out_correct(x: Tensor, labels: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Number of rows of (n, D) with yhat_i = y_i, and of all rows whose class has others: only these are predicted."""
     unit = normalize(x, dim=1)
-    classes, own = np.unique(labels, return_inverse=True)
-    mine = torch.from_numpy(own)
-    sums = one_hot(mine, len(classes)).to(unit).T @ unit
+    classes, inverse = np.unique(labels, return_inverse=True)
+    label = torch.from_numpy(inverse)
+    sums = one_hot(label, len(classes)).to(unit).T @ unit
     rows = torch.arange(len(unit))
     close = unit @ normalize(sums, dim=1).T
-    close[rows, mine] = (unit * normalize(sums[mine] - unit, dim=1)).sum(1)
-    others = torch.bincount(mine)[mine] > 1
-    return int((close.argmax(1) == mine)[others].sum()), int(others.sum())
+    close[rows, label] = (unit * normalize(sums[label] - unit, dim=1)).sum(1)
+    others = torch.bincount(label)[label] > 1
+    return int((close.argmax(1) == label)[others].sum()), int(others.sum())

@@ -1,7 +1,7 @@
-"""One-vs-all detectors: for each class, one binary question whether an image is of that class (inlier) or not.
+"""One-vs-all detectors: for each class, one binary output: is an image of that class (inlier) or not.
 
-A detector has 2C logits per image, viewed as (n, 2, C): row 0 of the view speaks for "not of this class", row 1 for
-"of this class", and each pair is a softmax of its own. The C inlier probabilities of an image need not sum to 1; an
+A detector has 2C logits per image, viewed as (n, 2, C): row 0 of the view is "not of this class", row 1 "of this
+class", with a softmax over each pair. The C inlier probabilities of an image need not sum to 1; an
 image of none of the classes ought to have low ones throughout.
 """
 
@@ -32,7 +32,7 @@ def ova_consistency(logits_a: Tensor, logits_b: Tensor) -> Tensor:
 
 
 def ova_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the binary answers, mean over images and classes, from (n, 2C) logits."""
+    """Entropy of the binary outputs, mean over images and classes, from (n, 2C) logits."""
     log_probs = torch.stack(ova_log_probabilities(logits))
     return -(log_probs.exp() * log_probs).sum(0).mean()
 

@@ -33,8 +33,8 @@ def fit(x: Tensor, targets: Tensor, weights: Tensor, rounds: int = ROUNDS) -> tu
         return float(loss) / total, (gradient.double() / total).flatten().numpy()
 
     start = np.zeros(classes * (width + 1))
-    until = {"maxiter": rounds, "gtol": 1e-7, "ftol": 0.0}
-    with threadpool_limits(1, user_api="blas"):  # scipy's own threads, which nobody sets, would decide the last bits
-        found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=until)
-    both = torch.from_numpy(found.x).to(x.dtype).view(classes, width + 1)
+    options = {"maxiter": rounds, "gtol": 1e-7, "ftol": 0.0}
+    with threadpool_limits(1, user_api="blas"):  # the number of scipy's threads would change the last bits
+        result = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    both = torch.from_numpy(result.x).to(x.dtype).view(classes, width + 1)
     return both[:, :-1].contiguous(), both[:, -1].contiguous()

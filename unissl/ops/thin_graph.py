@@ -32,7 +32,7 @@ TILE = 512
 """Largest side of a tile of an n x n matrix; a tile of float32 and what is made of it stay in the processor's cache."""
 
 KEEP_BYTES = 1 << 26
-"""Up to this size E (its tiles on and above the diagonal) is kept for the walk; above, every step makes it anew."""
+"""Up to this size E (its tiles on and above the diagonal) is kept for the walk; above, every step recomputes it."""
 
 LARGEST_EXPONENT = 40.0
 """Up to this exponent the sums and products of exp(+-x) are far from the limits of float32."""
@@ -59,7 +59,7 @@ def thin_contrast(
         temperature: t, divides the similarities.
         self_bias: b.
         steps: beta.
-        drop: Leave the diagonal out. Wants unit-norm z: there the diagonal is constant, so that it takes
+        drop: Leave the diagonal out. Needs unit-norm z: there the diagonal is constant, so that it takes
             n softplus(1/t) off the value and nothing off the gradient along the sphere. Its part in <Z, G Z>, tr(G)/t,
             is a constant that stays in.
         ratio: U/A where a is a multiple of z, so that one product makes both.
