@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo bench method-files test lint clean
+.PHONY: install demo bench docs method-files test lint clean
 
 install: .venv/installed
 
@@ -20,6 +20,11 @@ demo: install
 bench: install
 	PYTHONPATH=benchmarks $(BIN)/python -m suite $(BENCH)
 
+# The documentation as a site in site/; a broken link is an error.
+docs: install
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[docs]'
+	$(BIN)/python -m mkdocs build
+
 # After adding a method: its golden curve, and its rows in the tables of README.md and docs/methods.md.
 method-files: install
 	$(BIN)/python tests/golden/regenerate.py
@@ -36,4 +41,4 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis
