@@ -1,15 +1,19 @@
-"""The contract of a method. A new file in ``unissl/methods`` is enrolled here without a word."""
+"""The contract of a method. A new file in ``unissl/methods`` is enrolled here automatically."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from method_cases import OPTIM, make_batches, make_split, make_state
 
-from unissl.batches import Batches
+from unissl.augment import AugmentConfig
+from unissl.augment.feature_views import FeatureViews
+from unissl.batches import BatchConfig, Batches, subsets
 from unissl.methods.base import Method, MethodConfig
 from unissl.methods.registry import all_methods, get_method
 from unissl.methods.sage import FORMS
@@ -19,7 +23,7 @@ from unissl.training.optim import learning_rate, set_learning_rate
 from unissl.training.trainer import TrainerContext, step_at
 
 CASES = [*all_methods(), *(f"sage:{form}" for form in FORMS if form != "default")]
-TOTAL, EPOCHS = 12, 3
+TOTAL, PERIODS = 12, 3
 
 
 def config_of(case: str, num_classes: int = 4) -> MethodConfig:
@@ -31,9 +35,9 @@ def advance(state: TrainState, batches: Batches, until: int) -> list[float]:
     """Plain training steps, as the trainer makes them; returns the total loss of each."""
     totals = []
     for iteration in range(state.step, until):
-        step = step_at(iteration, TOTAL, EPOCHS)
+        step = step_at(iteration, TOTAL, PERIODS)
         context = TrainerContext(state.learner, state.ema.shadow, batches, step)
-        if iteration % (TOTAL // EPOCHS) == 0:
+        if iteration % (TOTAL // PERIODS) == 0:
             state.learner.method.on_period_start(context)
         set_learning_rate(state.optimizer, learning_rate(OPTIM, iteration, TOTAL))
         total = state.learner.losses(batches.at(iteration, state.learner.method.promoted()), step).total
@@ -64,7 +68,7 @@ def test_losses_are_finite_and_reach_every_parameter(case: str, num_classes: int
     state, batches = make_state(config, split, channels), make_batches(config, split, channels)
     reached: set[str] = set()
     for iteration in range(TOTAL):
-        losses = state.learner.losses(batches.at(iteration), step_at(iteration, TOTAL, EPOCHS))
+        losses = state.learner.losses(batches.at(iteration), step_at(iteration, TOTAL, PERIODS))
         assert all(torch.isfinite(term) and term.ndim == 0 for term in losses.terms.values())
         assert all(not value.requires_grad and value.ndim == 0 for value in losses.logs.values())
         assert set(losses.weights) <= set(losses.terms)
@@ -81,12 +85,25 @@ def test_batch_is_not_changed(case: str) -> None:
     state, batches = make_state(config, split), make_batches(config, split)
     batch = batches.at(0)
     before = copy.deepcopy(batch)
-    state.learner.losses(batch, step_at(0, TOTAL, EPOCHS)).total.backward()
+    state.learner.losses(batch, step_at(0, TOTAL, PERIODS)).total.backward()
     for name, stream in batch.items():
         assert torch.equal(stream.index, before[name].index)
         assert all(torch.equal(stream.views[view], before[name].views[view]) for view in stream.views)
         if stream.target is not None:
             assert torch.equal(stream.target, before[name].targets)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if get_method(case.partition(":")[0]).supports_features()])
+def test_views_of_features_differ(case: str) -> None:
+    """Two views that are the same numbers have nothing to agree on: SSB's and CaliMatch's L_socr would be 0."""
+    config = config_of(case)
+    features = np.random.RandomState(0).normal(size=(40, 3, 16)).astype(np.float32)
+    views = FeatureViews(features, AugmentConfig(), torch.device("cpu"))
+    streams = get_method(config.name).streams(config)
+    batch = Batches(views, subsets(make_split(4)), streams, BatchConfig(), 0, torch.device("cpu")).at(0)
+    for stream in batch.values():
+        for one, other in itertools.combinations(stream.views.values(), 2):
+            assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize("case", CASES)
