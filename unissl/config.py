@@ -1,7 +1,7 @@
 """Configuration machinery: frozen models, TOML differences, ``key=value`` overrides. Knows no component.
 
-Every component declares its settings as a subclass of :class:`Settings` beside its code, and that is the only
-home of a default. A configuration is assembled as a nested dictionary of *differences*, checked once, and
+Every component declares its settings as a subclass of :class:`Settings` next to its code, which is the only
+home of its defaults. A configuration is assembled as a nested dictionary of *differences*, checked once, and
 written out fully resolved.
 """
 
@@ -24,7 +24,7 @@ ConfigTree = dict[str, Any]
 S = TypeVar("S", bound="Settings")
 
 MAX_KEY_DEPTH = 8
-"""Dots in the name of a setting; what has more is no setting."""
+"""Dots in the name of a setting."""
 MAX_TOML_BYTES = 1 << 20
 """Bytes of a config file; a complete one has three thousand."""
 
@@ -36,7 +36,7 @@ class Settings(BaseModel):
 
 
 def check(model: type[S], tree: Mapping[str, Any], where: str = "") -> S:
-    """Validate a nested dictionary; what is wrong comes out as one sentence with the key that is meant."""
+    """Validate a nested dictionary; a mistake raises one sentence with its key and the key that was probably meant."""
     try:
         return model.model_validate(dict(tree))
     except ValidationError as error:
@@ -52,13 +52,13 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str
         known = list(parent.model_fields) if parent else []
         return f"Unknown setting '{key}'.{did_you_mean(path[-1], known)}"
     message = shortened(first["msg"].removeprefix("Value error, ").rstrip("."), 500)
-    given = first.get("input")
-    if isinstance(given, str | int | float | bool):
-        message += f" (given: {_given(given)})"
+    value = first.get("input")
+    if isinstance(value, str | int | float | bool):
+        message += f" (given: {_short_repr(value)})"
     return f"Setting '{key}': {message}." if path else f"{message}."
 
 
-def _given(value: str | int | float | bool) -> str:
+def _short_repr(value: str | int | float | bool) -> str:
     try:
         return shortened(repr(value))
     except ValueError:  # more digits than Python writes out
@@ -66,7 +66,7 @@ def _given(value: str | int | float | bool) -> str:
 
 
 def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
-    """The settings model that ``path`` leads to, or None where it leads elsewhere."""
+    """The settings model at ``path``, or None if there is none."""
     current: type[BaseModel] | None = model
     for name in path:
         if current is None or name not in current.model_fields:
@@ -78,14 +78,14 @@ def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel] | None
 
 
 def first_mistake(error: ValidationError) -> str:
-    """The first thing that a model found wrong in a file of somebody else's, with its place, on a part of a line."""
+    """The first validation error of a file, with its key, short enough for a message."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return shortened(f"{where}: {first['msg']}" if where else first["msg"], 200)
 
 
 def merge(*trees: Mapping[str, Any]) -> ConfigTree:
-    """Nested dictionaries laid over each other; the later one wins key by key."""
+    """Nested dictionaries merged key by key; the later one wins."""
     result: ConfigTree = {}
     for tree in trees:
         for key, value in tree.items():
@@ -97,7 +97,7 @@ def merge(*trees: Mapping[str, Any]) -> ConfigTree:
 
 
 def without_none(tree: Mapping[str, Any]) -> ConfigTree:
-    """The settings that were given; paths as text."""
+    """A nested dictionary without None and without empty groups; paths as text."""
     result: ConfigTree = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -109,7 +109,7 @@ def without_none(tree: Mapping[str, Any]) -> ConfigTree:
 
 
 def parse_overrides(assignments: Iterable[str]) -> ConfigTree:
-    """``["method.walk_steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are read as TOML, else as text."""
+    """``["method.walk_steps=3", "net.name=wrn-10-1"]`` as a nested dictionary; values are TOML, else text."""
     tree: ConfigTree = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -145,7 +145,7 @@ def read_toml(path: Path) -> ConfigTree:
 
 
 def parse_toml(text: str) -> ConfigTree:
-    """``TOMLDecodeError`` for what is no TOML, ``Malformed`` for what no settings can be."""
+    """``TOMLDecodeError`` for invalid TOML, ``Malformed`` for TOML that cannot be settings."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -159,7 +159,7 @@ def parse_toml(text: str) -> ConfigTree:
 
 
 def to_tree(settings: Settings) -> ConfigTree:
-    """Plain values only; None is left out, since TOML has no word for it and a missing key means the default."""
+    """Plain values only; None is left out, since TOML has no null and a missing key means the default."""
     return settings.model_dump(mode="json", exclude_none=True)
 
 

@@ -19,22 +19,22 @@ import torch
 from torch import Tensor
 
 UNLABELLED = -1
-"""The label of an image whose class is not known."""
+"""The label of an unlabelled image."""
 OOD = -2
-"""The label of an image that is known to be of none of the classes: an unknown of the open-set setting."""
+"""The label of an out-of-distribution image in the open-set setting."""
 
 Source = Literal["labelled", "unlabelled", "heldout"]
 
 
 @dataclass(frozen=True)
 class ImageTable:
-    """Images of one size with their labels: what every data source is turned into.
+    """Images of one size with their labels, the result of every data source.
 
-    ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,)
-    with -1 for unknown and -2 for none of the classes. ``skipped`` lists ``(file, reason)`` of images that could not
-    be read, and ``files`` the origin of each row where there is one. ``content`` is a hash of the images where their
-    source computes one. ``issues`` maps a message to the files that are used in spite of it. ``originals`` gives the image files once more, as paths or bytes in the order of
-    the rows, where they show more than ``images``.
+    ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,) with
+    ``UNLABELLED`` and ``OOD``. ``files`` has the source of each row, ``skipped`` lists ``(file, reason)`` of unreadable
+    images, and ``issues`` maps a message to files that are used in spite of it. ``content`` is a hash of the images,
+    computed when they were decoded. ``originals`` yields the image files, as paths or bytes in the order of the rows,
+    if they have more detail than ``images``.
     """
 
     images: npt.NDArray[np.uint8]
@@ -64,7 +64,7 @@ class ImageTable:
 class Split:
     """Which rows of a table are labelled, with which class, and which rows are the unlabelled pool.
 
-    ``heldout`` are labelled rows that no loss sees: for methods that tune themselves on labels of their own.
+    ``heldout`` are labelled rows that no loss sees, for methods that calibrate themselves on labels.
     """
 
     labelled: npt.NDArray[np.int64]
@@ -81,16 +81,16 @@ class Split:
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a method knows at birth. Counts are those of the *given* labels only."""
+    """What a method knows at construction. Counts are those of the *training* labels only."""
 
     num_classes: int
     feat_dim: int
     num_unlabelled: int
     labelled_counts: tuple[int, ...]
     tap_dims: Mapping[str, int] = field(default_factory=dict)
-    """Channels of each inner map that the method asked for."""
+    """Channels of each inner feature map that the method requests."""
     image_shape: tuple[int, ...] = (3, 32, 32)
-    """Channels, height and width of an image; the length of a vector where vectors are learnt from."""
+    """Channels, height and width of an image; the feature dimension if training uses cached features."""
 
     def log_prior(self) -> Tensor:
         """log pi_l, the log class shares of the labelled set, (C,)."""
@@ -100,7 +100,7 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class Stream:
-    """One batch that a method asks for in every step: its source, its views, its size.
+    """One batch that a method requests in every step: its source, its views, its size.
 
     The size is ``ratio`` times the configured batch size of the source (64 labelled, 448 unlabelled in the paper).
     """
@@ -147,20 +147,20 @@ class Step:
 
     @property
     def fraction(self) -> float:
-        """Share of the budget that is used up before this step; phases of methods are given in it."""
+        """Fraction of the budget used before this step; methods define their phases by it."""
         return self.iteration / self.total
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a network says about a batch: primary logits (n, C), pooled feature (n, D), inner maps by name."""
+    """Outputs of a network for a batch: primary logits (n, C), pooled features (n, D), inner feature maps by name."""
 
     logits: Tensor
     feat: Tensor
     taps: Mapping[str, Tensor] = field(default_factory=dict)
 
     def split(self, sizes: list[int]) -> list[Outputs]:
-        """Cut along the batch, the inverse of the concatenation that made the batch."""
+        """Split along the batch, the inverse of the concatenation of streams."""
         logits, feats = torch.split(self.logits, sizes), torch.split(self.feat, sizes)
         taps = {name: torch.split(tap, sizes) for name, tap in self.taps.items()}
         return [
@@ -184,8 +184,8 @@ class Losses:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a method says about images at test: logits (n, C), features (n, D), and, if it has a detector, how much
-    each image looks like none of the classes: outlier (n,), the higher the more."""
+    """Outputs of a method at test: logits (n, C), features (n, D), and, if it has a detector, outlier scores (n,),
+    higher for images that resemble no class."""
 
     logits: Tensor
     features: Tensor

@@ -12,24 +12,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from method_cases import make_split, make_state
 
-from unissl.data.store.decode_to_cache import resumable_rows as decoded
+from unissl.data import Dataset
+from unissl.data.store import resumable_rows
 from unissl.errors import UserError
 from unissl.inference.journal import PredictionJournal
 from unissl.methods.sage import SAGEConfig
 from unissl.plots import charts
-from unissl.plots import files as plots
+from unissl.plots import output as plots
 from unissl.run.config import build_config
 from unissl.run.cross_validation import cross_validate
+from unissl.run.inputs import RunInputs
 from unissl.run.lock import NAME, locked
 from unissl.run.setup import restore_latest
 from unissl.run_folder import RunFolder
-from unissl.utils.atomic import write_atomically, write_text
 from unissl.training import checkpoint
 from unissl.training.checkpoint import TrainState
+from unissl.types import ImageTable
 from unissl.utils import cache
+from unissl.utils.atomic import write_atomically, write_text
 from unissl.utils.row_writer import RowWriter
 
 Place = Callable[[Path], None]
@@ -109,7 +113,7 @@ def test_a_link_put_there_at_the_last_moment(
 ) -> None:
     """Between the look at a file and its opening."""
     folder.metrics.symlink_to(elsewhere / "thesis.tex")
-    monkeypatch.setattr("unissl.run_folder._refuse_others", lambda *arguments: None)
+    monkeypatch.setattr("unissl.utils.atomic._check_kind", lambda *arguments: None)
     with pytest.raises(UserError, match=os.strerror(errno.ELOOP)):
         folder.append_metrics({"step": 1})
 
@@ -117,13 +121,13 @@ def test_a_link_put_there_at_the_last_moment(
 def test_a_pipe_put_there_at_the_last_moment(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(folder.metrics)
     reader = os.open(folder.metrics, os.O_RDONLY | os.O_NONBLOCK)
-    monkeypatch.setattr("unissl.run_folder._refuse_others", lambda *arguments: None)
+    monkeypatch.setattr("unissl.utils.atomic._check_kind", lambda *arguments: None)
     with refusal(folder.metrics):
         folder.append_metrics({"step": 1})
     os.close(reader)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "plots", "folds", "labels-only"])
+@pytest.mark.parametrize("name", ["checkpoints", "plots", "folds", "baseline"])
 def test_folders_inside_are_refused_before_anything_is_done(folder: RunFolder, elsewhere: Path, name: str) -> None:
     (folder.path / name).symlink_to(elsewhere)
     with refusal(folder.path / name), locked(folder):
@@ -138,7 +142,7 @@ def test_the_folder_itself_may_be_a_link(folder: RunFolder, here: Path) -> None:
     with locked(linked):
         linked.append_metrics({"step": 1})
         checkpoint.save(linked.checkpoints, a_state(), "hash", 0)
-        plots.draw_files(linked.plots, {}, [])
+        plots.write_charts(linked.plots, {}, [])
     assert folder.read_metrics() == [{"step": 1}] and len(list(folder.checkpoints.iterdir())) == 1
 
 
@@ -197,7 +201,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_a_sentence(folder: RunFolde
 def test_plots(folder: RunFolder, elsewhere: Path) -> None:
     folder.plots.symlink_to(elsewhere)
     with refusal(folder.plots):
-        plots.draw_files(folder.plots, {}, [])
+        plots.write_charts(folder.plots, {}, [])
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
@@ -214,8 +218,12 @@ def test_refits(folder: RunFolder, elsewhere: Path, name: str) -> None:
     (folder.path / name).parent.mkdir(exist_ok=True)
     (folder.path / name).symlink_to(elsewhere)
     config = build_config({"method": {"name": "labels-only"}, "train": {"steps": 2, "cv_folds": 2}})
+    split = make_split(3)
+    table = ImageTable(np.zeros((60, 1, 1, 1), np.uint8), np.full(60, -1), ("a", "b", "c"))
+    dataset = Dataset("blank", table, None, (0.5,), (0.5,), flip=False)
+    inputs = RunInputs(config, dataset, split, torch.device("cpu"), None, None, None)  # type: ignore[arg-type]
     with refusal(folder.path / name):
-        cross_validate(config, folder, make_split(3), None, quiet=True)  # type: ignore[arg-type]
+        cross_validate(folder, inputs)
 
 
 def test_the_draft_of_predictions(folder: RunFolder, strange: Place, here: Path) -> None:
@@ -235,9 +243,9 @@ def test_rows_of_images(strange: Place, here: Path) -> None:
 
 
 def test_marks_of_rows(elsewhere: Path, here: Path) -> None:
-    (here / cache.DRAFT).symlink_to(elsewhere / "thesis.tex")
-    with refusal(here / cache.DRAFT):
-        decoded.DecodedRows(here, (1, 1, 1, 1))
+    (here / cache.PARTIAL).symlink_to(elsewhere / "thesis.tex")
+    with refusal(here / cache.PARTIAL):
+        resumable_rows.ResumableRows(here, (1, 1, 1, 1))
 
 
 class Entry:
@@ -270,7 +278,7 @@ def test_the_temporary_folder_of_a_cache_entry(elsewhere: Path) -> None:
 def test_a_temporary_folder_that_holds_links_is_not_gone_on_with(elsewhere: Path) -> None:
     entry = Entry()
     entry.temporary.mkdir()
-    (entry.temporary / cache.DRAFT).touch()
+    (entry.temporary / cache.PARTIAL).touch()
     (entry.temporary / "labels.npy").symlink_to(elsewhere / "thesis.tex")
     (entry.temporary / "manifest.json").symlink_to(elsewhere / "new")
     entry.get()

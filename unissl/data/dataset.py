@@ -68,7 +68,7 @@ def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
     """``count`` labelled rows for testing, ascending, stratified by class.
 
     Class c with n_c of n labels gives about count * n_c / n of them (largest remainder), but keeps two labels, or its
-    only one, for training. The rows depend on the labels alone and not on the seed of the run.
+    only one, for training. The rows depend on the labels only, not on the seed of the run.
     """
     classes, sizes = np.unique(labels[labels >= 0], return_counts=True)
     available = np.maximum(sizes - MIN_TRAIN_LABELS, 0)
@@ -133,15 +133,15 @@ def numbered_classes(labels: npt.NDArray[np.int64], where: str) -> tuple[str, ..
 
 def require_two_classes(class_names: tuple[str, ...], where: str) -> None:
     if len(class_names) < 2:
-        found = f"only {shortened(class_names[0])!r}" if class_names else "none"
-        raise UserError(f"A classifier needs at least two classes, and {where} has {found}; add another class.")
+        names = f"only {shortened(class_names[0])!r}" if class_names else "none"
+        raise UserError(f"A classifier needs at least two classes, and {where} has {names}; add another class.")
 
 
 def require_distinct_names(class_names: tuple[str, ...], where: str) -> None:
     """Refuse class names that differ only in case or spaces: they are one class, written in two ways."""
-    seen: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for name in class_names:
-        other = seen.setdefault("".join(unicodedata.normalize("NFC", name).casefold().split()), name)
+        other = by_key.setdefault("".join(unicodedata.normalize("NFC", name).casefold().split()), name)
         if other != name:
             raise UserError(
                 f"{where} has the classes {shortened(other)!r} and {shortened(name)!r}, which differ only in case or"

@@ -1,8 +1,8 @@
-"""What images a run was started on, so that a run is not continued on others.
+"""Hashes of the images and labels of a run, so that it is not resumed on other data.
 
-The hashes were made when the images were decoded into the cache, and cost nothing here. A file that changes under a
-running job changes nothing for that job, which works on the decoded images. At the next start its new size or time
-makes a new cache entry, and the hash of that tells a changed image from one that was only touched.
+The pixel hash was computed when the images were decoded into the cache, and costs nothing here. A file that changes
+during a run does not affect that run, which uses the decoded images. At the next start its new size or time makes a new
+cache entry, whose hash tells a changed image from one that was only touched.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def save_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
 
 
 def verify_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
-    """Refuse other images than the run was started on; where it was cut off before they were noted, note them."""
+    """Refuse other images than those the run was started on; writes the hashes if the run stopped before it had."""
     if not folder.data_fingerprint.exists():
         save_fingerprint(folder, dataset)
         return
-    stored, found = read_json(folder.data_fingerprint), dataset_fingerprint(dataset)
-    if stored != found:
-        parts = [name for name in found if not isinstance(stored, dict) or stored.get(name) != found[name]]
+    stored, current = read_json(folder.data_fingerprint), dataset_fingerprint(dataset)
+    if stored != current:
+        parts = [name for name in current if not isinstance(stored, dict) or stored.get(name) != current[name]]
         raise data_changed_error(folder, " and ".join(parts or ["other"]))
 
 
@@ -45,18 +45,19 @@ def data_changed_error(folder: RunFolder, parts: str = "training") -> UserError:
 
 def dataset_fingerprint(dataset: Dataset) -> dict[str, str]:
     """One hash for the images and labels of each part."""
-    found = {"training": table_fingerprint(dataset.train)}
-    return found if dataset.test is None else found | {"test": table_fingerprint(dataset.test)}
+    hashes = {"training": table_fingerprint(dataset.train)}
+    return hashes if dataset.test is None else hashes | {"test": table_fingerprint(dataset.test)}
 
 
 def table_fingerprint(table: ImageTable) -> str:
+    """The hash of shape, class names, pixels and labels."""
     digest = hashlib.sha256(repr((table.images.shape, table.class_names)).encode())
-    digest.update((table.content or _hash_of_pixels(table)).encode())
+    digest.update((table.content or _hash_pixels(table)).encode())
     digest.update(np.ascontiguousarray(table.labels).data)
     return digest.hexdigest()
 
 
-def _hash_of_pixels(table: ImageTable) -> str:
+def _hash_pixels(table: ImageTable) -> str:
     digest = hashlib.sha256()
     for start in range(0, len(table), BLOCK):
         digest.update(np.ascontiguousarray(table.images[start : start + BLOCK]).data)

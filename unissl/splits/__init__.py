@@ -1,4 +1,4 @@
-"""Which images are labelled and which are the pool: class mixes, the seeded draw, and the file that records it."""
+"""Splits into labelled images and the unlabelled pool: class distributions, the seeded draw, and the split file."""
 
 from unissl.splits.distributions import Distribution, class_counts
 from unissl.splits.file import read_split, write_split

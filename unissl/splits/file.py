@@ -1,7 +1,6 @@
 """A split as a JSON file: row numbers, and labels of the labelled rows only.
 
-The file is the record of what a run was allowed to see, so what is read back is checked as strictly as if it came from
-a stranger.
+The file records which labels a run may use. It is validated when it is read, as every untrusted file.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ FORMAT = "unissl-split"
 VERSION = 1
 ROW_LISTS = ("labelled", "labels", "unlabelled")
 HELD_OUT = ("heldout", "heldout_labels")
-"""Written only where labels are held out."""
+"""Written only if labels are held out."""
 
 
 def write_split(split: Split, path: Path) -> None:
@@ -34,7 +33,7 @@ def write_split(split: Split, path: Path) -> None:
 
 
 def read_split(path: Path, num_rows: int | None = None) -> Split:
-    """The split that :func:`write_split` wrote; ``num_rows`` is the length of the table it is meant for."""
+    """The split that :func:`write_split` wrote; ``num_rows`` is the length of its table."""
     tree = _load(path)
     problem = _problem(tree, num_rows)
     if problem:
@@ -60,7 +59,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _problem(tree: dict[str, Any], num_rows: int | None) -> str | None:
-    """The first thing that is wrong, in words, or None."""
+    """The first mistake, in words, or None."""
     lists = (*ROW_LISTS, *HELD_OUT) if set(HELD_OUT) & set(tree) else ROW_LISTS
     if set(tree) != {"format", "version", "num_classes", *lists}:
         return "it does not have exactly the keys of a split"
@@ -88,5 +87,5 @@ def _problem(tree: dict[str, Any], num_rows: int | None) -> str | None:
 
 
 def _is_count(value: object) -> bool:
-    """A whole number that a row index can hold; JSON's true is not one, though Python's bool is an int."""
+    """Whether a value is a possible row index; JSON's true is none, though Python's bool is an int."""
     return type(value) is int and 0 <= value < 2**63

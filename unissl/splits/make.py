@@ -1,10 +1,10 @@
-"""Labels of a table -> which rows are labelled and which are the unlabelled pool.
+"""Split a table into labelled rows and the unlabelled pool.
 
-The procedure and its random stream are those of the published protocol, so that a seed means the same rows: for each
+The procedure and its random stream are those of the published protocol, so a seed means the same rows: for each
 class in order, its rows ascending are shuffled; the first n_c are labelled and are shuffled once more; the next m_c
-are unlabelled. At last the labelled list is shuffled. Two things follow: the labelled rows of a seed are the same for
-every class mix of the pool, and the pools of one class are nested. Images of none of the classes (open set) are drawn
-after all that and end the pool; held-out labels are taken from the labelled ones without a further draw.
+are unlabelled. At last the labelled list is shuffled. So the labelled rows of a seed are the same for every class
+distribution of the pool, and the pools of one class are nested. Out-of-distribution images (open set) are drawn last
+and end the pool; held-out labels come from the labelled ones without another draw.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class SplitConfig(Settings):
-    """How many images of each class are labelled, and what the unlabelled pool is made of."""
+    """How many images of each class are labelled, and which images are the unlabelled pool."""
 
     kind: Literal["simulated", "given"] = "simulated"
     """simulated draws labelled images and an unlabelled pool from a labelled data set. given takes the labels as they
@@ -108,8 +108,8 @@ class SplitConfig(Settings):
         without_effect = sorted(self.model_fields_set & SIMULATION_KEYS)
         if self.kind == "given" and without_effect:
             raise ValueError(
-                f"kind 'given' takes the labels as they are, so {without_effect[0]} has no effect; leave it out, or set "
-                "kind = 'simulated'"
+                f"kind 'given' takes the labels as they are, so {without_effect[0]} has no effect; leave it out, or"
+                " set kind = 'simulated'"
             )
         if self.pool_distribution == "natural" and self.max_count is not None:
             raise ValueError("pool_distribution 'natural' takes all that is not labelled, so leave out max_count")
@@ -138,7 +138,7 @@ SIMULATION_KEYS = frozenset(
         "reveal_pool_labels",
     }
 )
-"""Settings that decide how labelled images and pool are drawn; without effect where the split is given."""
+"""Settings of the draw of labelled images and pool; without effect if kind is "given"."""
 
 
 def make_split(
@@ -150,9 +150,12 @@ def make_split(
     *,
     hold_out: bool = False,
 ) -> Split:
-    """The split of one seed. Rows with label -1, where there are any, are the whole pool, and then classes only
-    give labels (STL-10, or a folder with unsorted images). Rows with label -2 are of none of the classes and go to
-    the pool. ``hold_out`` sets some of the labels aside."""
+    """The split of one seed.
+
+    If there are unlabelled rows (-1), they are the whole pool, and the labelled rows only supply labels (STL-10, or a
+    folder with unsorted images). Out-of-distribution rows (-2) are added to the pool. ``hold_out`` holds out some of
+    the labels for calibration.
+    """
     if len(labels) and not OOD <= labels.min() <= labels.max() < num_classes:
         raise ValueError(f"labels must lie in -2 .. {num_classes - 1}")
     if num_classes < 2:
@@ -160,40 +163,39 @@ def make_split(
     names = [str(c) for c in range(num_classes)] if class_names is None else list(class_names)
     available = [int(n) for n in np.bincount(labels[labels >= 0], minlength=num_classes)]
     if config.kind == "given":
-        _refuse_unlabelled_class(available, names)
+        _require_labels_of_each_class(available, names)
         labelled = np.flatnonzero(labels >= 0)
-        outside = np.flatnonzero(labels == OOD)[: config.ood_count]
-        pool = np.concatenate([np.flatnonzero(labels == UNLABELLED), outside])
-        return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
+        ood = np.flatnonzero(labels == OOD)[: config.ood_count]
+        pool = np.concatenate([np.flatnonzero(labels == UNLABELLED), ood])
+        return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
-    wanted = _labelled_counts(config, available, seed)
-    _refuse_unlabelled_class(wanted, names)
-    _refuse_too_few_labels(available, wanted, names)
-    pool_is_unknown = bool((labels == UNLABELLED).any())
-    if pool_is_unknown:
-        _refuse_pool_settings(config)
+    labelled_counts = _labelled_counts(config, available, seed)
+    _require_labels_of_each_class(labelled_counts, names)
+    _check_enough_labels(available, labelled_counts, names)
+    if (labels == UNLABELLED).any():
+        _check_no_pool_settings(config)
         pool_counts = [0] * num_classes
     else:
-        pool_counts = _pool_counts(config, available, wanted, names, seed)
-    labelled, pool, outside = _draw(labels, wanted, pool_counts, seed)
-    if config.reveal_pool_labels:  # images of none of the classes have no label to give
-        labelled, pool, outside = np.concatenate([labelled, pool]), pool[:0], outside[:0]
-    if config.ood_count is not None and config.ood_count > len(outside) and not config.reveal_pool_labels:
+        pool_counts = _pool_counts(config, available, labelled_counts, names, seed)
+    labelled, pool, ood = _draw(labels, labelled_counts, pool_counts, seed)
+    if config.reveal_pool_labels:  # out-of-distribution images have no label
+        labelled, pool, ood = np.concatenate([labelled, pool]), pool[:0], ood[:0]
+    if config.ood_count is not None and config.ood_count > len(ood) and not config.reveal_pool_labels:
         raise UserError(
-            f"There are {len(outside)} out-of-distribution images, fewer than ood_count = {config.ood_count}; lower it."
+            f"There are {len(ood)} out-of-distribution images, fewer than ood_count = {config.ood_count}; lower it."
         )
-    pool = np.concatenate([pool, outside[: config.ood_count]])
-    return _held_out(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
+    pool = np.concatenate([pool, ood[: config.ood_count]])
+    return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
 
 
-def _held_out(split: Split, config: SplitConfig, hold_out: bool) -> Split:
-    """Set aside the last labels of each class, which stand in random order; each class keeps at least one to learn."""
+def _hold_out_labels(split: Split, config: SplitConfig, hold_out: bool) -> Split:
+    """Hold out the last labels of each class, which are in random order; each class keeps at least one for training."""
     if not hold_out:
         return split
     chosen = np.zeros(len(split.labelled), dtype=bool)
     for c, count in enumerate(split.labelled_counts):
-        wanted = min(count - 1, max(1, round(config.calibration_fraction * count)))
-        chosen[np.flatnonzero(split.labels == c)[count - wanted :]] = True
+        held_out = min(count - 1, max(1, round(config.calibration_fraction * count)))
+        chosen[np.flatnonzero(split.labels == c)[count - held_out :]] = True
     if not chosen.any():
         raise UserError(
             "No label can be held out, since no class has two; label more images, or use a method that needs none."
@@ -210,12 +212,11 @@ def _held_out(split: Split, config: SplitConfig, hold_out: bool) -> Split:
 def _draw(
     labels: Rows, labelled_counts: Sequence[int], pool_counts: Sequence[int], seed: int
 ) -> tuple[Rows, Rows, Rows]:
-    """The random part: labels, pool, images of none of the classes; the order of the calls to ``rng`` is the
-    protocol's."""
+    """The random part: labelled, pool and out-of-distribution rows; the protocol fixes the order of ``rng`` calls."""
     rng = np.random.RandomState(seed)
-    unknown = np.flatnonzero(labels == UNLABELLED)
-    rng.shuffle(unknown)
-    labelled, pool = [], [unknown]
+    unlabelled = np.flatnonzero(labels == UNLABELLED)
+    rng.shuffle(unlabelled)
+    labelled, pool = [], [unlabelled]
     for c, (n, m) in enumerate(zip(labelled_counts, pool_counts, strict=True)):
         rows = np.flatnonzero(labels == c)
         rng.shuffle(rows)
@@ -224,9 +225,9 @@ def _draw(
         pool.append(rows[n : n + m])
     chosen = np.concatenate(labelled)
     rng.shuffle(chosen)
-    outside = np.flatnonzero(labels == OOD)
-    rng.shuffle(outside)
-    return chosen, np.concatenate(pool), outside
+    ood = np.flatnonzero(labels == OOD)
+    rng.shuffle(ood)
+    return chosen, np.concatenate(pool), ood
 
 
 def _labelled_counts(config: SplitConfig, available: Sequence[int], seed: int) -> list[int]:
@@ -268,7 +269,7 @@ def _one_per_class(setting: str, counts: Sequence[int], num_classes: int) -> lis
     return list(counts)
 
 
-def _refuse_unlabelled_class(counts: Sequence[int], names: Sequence[str]) -> None:
+def _require_labels_of_each_class(counts: Sequence[int], names: Sequence[str]) -> None:
     if 0 in counts:
         raise UserError(
             f"Class {names[counts.index(0)]!r} would have no labelled image; "
@@ -276,8 +277,8 @@ def _refuse_unlabelled_class(counts: Sequence[int], names: Sequence[str]) -> Non
         )
 
 
-def _refuse_too_few_labels(available: Sequence[int], wanted: Sequence[int], names: Sequence[str]) -> None:
-    for c, count in enumerate(wanted):
+def _check_enough_labels(available: Sequence[int], counts: Sequence[int], names: Sequence[str]) -> None:
+    for c, count in enumerate(counts):
         if count > available[c]:
             raise UserError(
                 f"Class {names[c]!r} has {available[c]} labelled images, but the split needs {count}; "
@@ -285,10 +286,10 @@ def _refuse_too_few_labels(available: Sequence[int], wanted: Sequence[int], name
             )
 
 
-def _refuse_pool_settings(config: SplitConfig) -> None:
-    """Rows of unknown class cannot be counted out by class, nor serve as labels."""
+def _check_no_pool_settings(config: SplitConfig) -> None:
+    """Unlabelled rows cannot be counted by class, nor reveal labels."""
     if config.pool_counts is not None or config.max_count is not None or config.reveal_pool_labels:
         raise UserError(
-            "The pool is the images without a label, whose classes are not known; "
+            "The pool is the unlabelled images, whose classes are not known; "
             "leave out pool_counts, max_count and reveal_pool_labels."
         )

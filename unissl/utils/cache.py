@@ -1,11 +1,10 @@
-"""Images that were decoded once and are memory-mapped from then on.
+"""A cache on disk for decoded images and other arrays, which are memory-mapped when they are used again.
 
 One entry is one folder, named by a hash of everything its content depends on: path, size and modification time of the
-source files, the decode settings, and the format version. It is built in a temporary folder beside its final place,
-flushed to disk, its manifest written last, and then renamed: what carries the final name is complete. A lock per entry
-lets one process build while others wait, and tells a temporary folder in use from one that a dead process left behind.
-A builder that can go on with what such a process left says so by the file ``DRAFT`` in it. Hidden files are the
-builder's own and no part of the entry.
+source files, the decode settings, and the format version. It is built in a temporary folder next to it, flushed
+to disk, its manifest written last, and then renamed: a folder with the final name is complete. A lock per entry lets
+one process build while others wait, and tells a temporary folder in use from one that a dead process left. A builder
+that can resume such a folder writes the file ``PARTIAL`` into it. Hidden files belong to the builder, not to the entry.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from unissl.utils.bounded_io import parse_json, read_text
 
 FORMAT = 4
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
-DRAFT = ".rows"
-"""Where it lies in a temporary folder, what is there already can be used."""
-DRAFT_DAYS = 7
-"""How long such a folder is kept for its builder to come back."""
-FEW_SOURCES = 16
+PARTIAL = ".rows"
+"""Marks a temporary folder that its builder can resume."""
+PARTIAL_DAYS = 7
+"""How long such a folder is kept."""
+MAX_HASHED_SOURCES = 16
 """Up to this many source files are hashed whole into the manifest; a folder of photos is not."""
 
 SMALL_FILE = 16 << 20
@@ -46,12 +45,12 @@ SMALL_FILE = 16 << 20
 
 Array = npt.NDArray[Any]
 Build = Callable[[Path], Mapping[str, Any]]
-"""Writes ``*.npy`` files into the given folder and returns what else is to be remembered, as JSON values."""
+"""Writes ``*.npy`` files into a folder and returns further values to store, as JSON values."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """``arrays[name]`` is the read-only memory map of ``name.npy``, ``hashes[name]`` the hash it had when it was made;
+    """``arrays[name]`` is the read-only memory map of ``name.npy``, ``hashes[name]`` its hash when it was written;
     ``meta`` is what the builder returned."""
 
     arrays: Mapping[str, Array]
@@ -60,7 +59,7 @@ class Entry:
 
 
 def save_array(path: Path, array: Array) -> None:
-    """Like ``np.save``, whose own writing hides the reason when the disk is full."""
+    """Like ``np.save``, which hides the reason of an error when the disk is full."""
     buffer = io.BytesIO()
     np.save(buffer, array)
     with open_regular(path, "wb") as file:
@@ -68,10 +67,10 @@ def save_array(path: Path, array: Array) -> None:
 
 
 def cache_folder() -> Path:
-    """``$UNISSL_CACHE``, or the place the system has for such things."""
-    named = os.environ.get("UNISSL_CACHE")
-    if named:
-        return Path(named)
+    """``$UNISSL_CACHE``, or the cache folder of the system."""
+    path = os.environ.get("UNISSL_CACHE")
+    if path:
+        return Path(path)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("unissl"))
@@ -101,7 +100,7 @@ def cached(
         if entry is None:
             _remove_abandoned(final.parent)
             hashes = {}
-            if len(sources) <= FEW_SOURCES:  # of those that can be read: a pool may hold others
+            if len(sources) <= MAX_HASHED_SOURCES:  # only readable ones: a pool may have others
                 readable = [path for path in sources if os.path.isfile(path) and os.access(path, os.R_OK)]
                 hashes = {str(path): _sha256(path) for path in readable}
             _build(final, {"kind": kind, "settings": settings, "source_sha256": hashes}, build)
@@ -114,7 +113,7 @@ def cached(
 def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
     temporary = require_real_folder(final.parent, final.name + ".tmp")
     require_real_folder(final.parent, final.name)
-    if not _can_go_on(temporary):
+    if not _can_resume(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(exist_ok=True)
     try:
@@ -128,32 +127,32 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
         with open_regular(manifest, "wb") as file:
             file.write(json.dumps({**facts, "digest": _digest(facts)}).encode())
         _flush(manifest)
-        for own in temporary.glob(".*"):
-            own.unlink()
+        for hidden in temporary.glob(".*"):
+            hidden.unlink()
         _flush(temporary)
-        shutil.rmtree(final, ignore_errors=True)  # whatever has this name was found damaged
+        shutil.rmtree(final, ignore_errors=True)  # an entry of this name is damaged
         temporary.rename(final)
         _flush(final.parent)
     except BaseException as error:
-        # A full disk is to be freed, and what a person puts right makes another entry; an interrupted one goes on.
-        if isinstance(error, OSError | UserError) or not (temporary / DRAFT).exists():
+        # A full disk should be freed, and a corrected mistake makes another entry; an interrupted build is resumed.
+        if isinstance(error, OSError | UserError) or not (temporary / PARTIAL).exists():
             shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _can_go_on(temporary: Path) -> bool:
-    """Whether there is a draft; a folder with anything but files in it is none, since a builder leaves no links."""
+def _can_resume(temporary: Path) -> bool:
+    """Whether the folder has a partial build; a folder with links or subfolders was not written by a builder."""
     try:
         with os.scandir(temporary) as entries:
             plain = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
     except OSError:
         return False
-    return DRAFT in plain and all(plain.values())
+    return PARTIAL in plain and all(plain.values())
 
 
 def _open(folder: Path) -> Entry | None:
     """The entry in ``folder`` if its files are those of its manifest. Large ones are hashed at their front only: a
-    flipped bit among pixels is a pixel, one among labels or rows is not."""
+    flipped bit in an image changes one pixel, one in labels or rows does more."""
     try:
         if not (folder / "manifest.json").is_file():  # reading a pipe would hang
             return None
@@ -191,10 +190,10 @@ def _lock(final: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Delete temporary folders whose entry nobody holds the lock of: their builder is dead. What it could go on with is
-    left for a while."""
+    """Delete temporary folders whose entry is not locked: their builder is dead. Those that can be resumed are kept
+    for ``PARTIAL_DAYS``."""
     for temporary in folder.glob("*.tmp"):
-        if _age_in_days(temporary / DRAFT) < DRAFT_DAYS:
+        if _age_in_days(temporary / PARTIAL) < PARTIAL_DAYS:
             continue
         lock = FileLock(require_regular_file(temporary.with_suffix(".lock")))
         try:
@@ -206,7 +205,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 @contextmanager
 def _file_errors_explained(folder: Path) -> Iterator[None]:
-    """What goes wrong with files while an entry is built is nearly always something the user can put right."""
+    """Turns file errors during a build into sentences, since the user can fix nearly all of them."""
     try:
         yield
     except OSError as error:
@@ -237,7 +236,7 @@ def size_and_time(path: str | Path) -> tuple[int, int]:
 
 
 def _age_in_days(path: Path) -> float:
-    """Infinite for what is not there."""
+    """Infinite for a file that does not exist."""
     try:
         return (time.time() - path.stat().st_mtime) / 86400
     except OSError:
@@ -250,7 +249,7 @@ def _sha256(path: str | Path) -> str:
 
 
 def _front(path: Path) -> str:
-    """Hash of the part of an array's file that says its type and shape."""
+    """Hash of the header of an array file, which has type and shape."""
     with path.open("rb") as file:
         return hashlib.sha256(file.read(128)).hexdigest()
 
@@ -260,7 +259,7 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Bring a file or folder to the disk, so that a power cut cannot leave a name without its content."""
+    """Flush a file or folder to disk, so that a power cut cannot leave a name without its content."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""How many cores there are to work on."""
+"""The number of usable CPU cores."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def cpu_count() -> int:
-    """Those that this process may use: a batch system, a cpuset or taskset may leave it fewer than there are."""
+    """Cores that this process may use; a batch system, a cpuset or taskset may allow fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from unissl.data.images.issues import ImageIssues
 
 LONG_NAME = 100
-NO_UTF8 = "its name is not UTF-8; written with \\xNN for what cannot be read"
-UNPRINTABLE = "its name has a line break or another sign that cannot be printed"
+NO_UTF8 = "its name is not UTF-8; written with \\xNN for undecodable bytes"
+UNPRINTABLE = "its name has a line break or another unprintable character"
 LONG_NAMED = f"its name is longer than {LONG_NAME} characters; some programs cannot open it"
 BEYOND_ASCII = "its name has letters beyond ASCII; used as it is, but some programs misread it"
 

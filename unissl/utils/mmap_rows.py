@@ -1,8 +1,8 @@
-"""Reading rows of a memory-mapped table without keeping the table in memory.
+"""Read rows of a memory-mapped table without keeping the table in memory.
 
-What is read through a map stays mapped, and the system maps the neighbours of a page along with it: after some thousand
-random rows all of a table counts as memory of this process, however large it is. So the pages are given back now and
-then. They stay in the system's file cache, which all processes share and which it empties as it needs to.
+Pages that were read stay mapped, and the system maps their neighbours, too: after some thousand random rows the whole
+table counts as memory of this process. So the pages are released now and then. They stay in the file cache of the
+system, which all processes share.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-KEPT = 256 << 20
-"""Bytes that may be mapped at a time; a table no larger than this is never given back."""
-AROUND = 64 << 10
-"""What one look brings into memory at most, beside the row itself."""
+MAX_MAPPED = 256 << 20
+"""Bytes that may be mapped at a time; pages of a smaller table are never released."""
+READ_AHEAD = 64 << 10
+"""Bytes that one read maps at most in addition to the row."""
 
-_looked_at: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
+_mapped_bytes: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
 
 
 def take_rows(table: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """``table[rows]``."""
-    taken = table[rows]
+    """``table[rows]``; releases mapped pages of a large memory-mapped table."""
+    values = table[rows]
     pages = getattr(table, "_mmap", None)
-    if pages is None or table.nbytes <= KEPT or not hasattr(mmap, "MADV_DONTNEED"):
-        return taken
-    seen = _looked_at.get(pages, 0) + len(rows) * (taken[:1].nbytes + AROUND)
-    if seen >= KEPT:
+    if pages is None or table.nbytes <= MAX_MAPPED or not hasattr(mmap, "MADV_DONTNEED"):
+        return values
+    mapped = _mapped_bytes.get(pages, 0) + len(rows) * (values[:1].nbytes + READ_AHEAD)
+    if mapped >= MAX_MAPPED:
         pages.madvise(mmap.MADV_DONTNEED)
-        seen = 0
-    _looked_at[pages] = seen
-    return np.asarray(taken)
+        mapped = 0
+    _mapped_bytes[pages] = mapped
+    return np.asarray(values)

@@ -1,4 +1,4 @@
-"""Parquet files that anybody may have written: opened, looked through and read with bounds, errors as sentences."""
+"""Open and read untrusted parquet files with bounds; errors are sentences."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from unissl.errors import UserError, shortened
 
 MAX_ROWS = 50_000_000
-"""Rows of a file; a column of one number over and over needs a few bytes for any of them."""
+"""Rows of a file; run-length encoding needs a few bytes for any number of them."""
 MAX_GROUP_BYTES = 2 << 30
-"""Unpacked bytes of a row group, by what the file says."""
+"""Uncompressed bytes of a row group, as announced by the file."""
 MAX_SCHEMA_BYTES = 64 << 20
-"""A bound for texts and lists in the description of the file."""
+"""Size of texts and lists in the schema."""
 
 
 @contextmanager
 def intact(path: Path) -> Iterator[None]:
-    """What pyarrow says of a damaged file as a sentence."""
+    """Turns errors of pyarrow into a sentence."""
     import pyarrow as pa
 
     try:
@@ -30,7 +30,7 @@ def intact(path: Path) -> Iterator[None]:
 
 
 def open_parquet(path: Path) -> Any:
-    """The ``pyarrow.parquet.ParquetFile``, if what it says of itself is within bounds."""
+    """The ``pyarrow.parquet.ParquetFile``, if its announced sizes are within bounds."""
     import pyarrow.parquet as pq
 
     with intact(path):
@@ -40,13 +40,13 @@ def open_parquet(path: Path) -> Any:
         facts = file.metadata
         names = file.schema_arrow.names
         groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
-        # Not what it says of single columns: pyarrow ends the process when a damaged file is asked for that.
+        # Not the metadata of columns: pyarrow crashes on those of some damaged files.
         sizes = [group.total_byte_size for group in groups]
         rows = [facts.num_rows, *(group.num_rows for group in groups)]
     if len(set(names)) < len(names):
-        raise UserError(f"{path} has two columns of one name; give each its own.")
+        raise UserError(f"{path} has two columns of the same name; rename one of them.")
     if min(rows) < 0 or sum(rows[1:]) != facts.num_rows or facts.num_rows > MAX_ROWS:
-        raise UserError(f"{path} has a damaged count of its rows, or more than {MAX_ROWS:,}; download it again or split it.")
+        raise UserError(f"{path} has a damaged row count, or more than {MAX_ROWS:,} rows; download or split it.")
     if any(not 0 <= size <= MAX_GROUP_BYTES for size in sizes):
         raise UserError(
             f"{path} has row groups of more than {MAX_GROUP_BYTES >> 30} GB; write it again with smaller ones."

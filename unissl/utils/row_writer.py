@@ -1,4 +1,4 @@
-"""Rows to an .npy file by plain writes."""
+"""Write rows of an .npy file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RowWriter:
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         header = self.header(shape)
-        self._file = open_regular(path, "r+b" if path.exists() else "wb")  # rows that are there already stay
+        self._file = open_regular(path, "r+b" if path.exists() else "wb")  # existing rows are kept
         self._file.write(header)
         self._start = len(header)
         self._stride = int(np.prod(shape[1:]))
@@ -33,7 +33,7 @@ class RowWriter:
         self._file.write(np.ascontiguousarray(block).data)
 
     def flush(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush all writes to disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 

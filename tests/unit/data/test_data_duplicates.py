@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from unissl.data.images import decode, duplicates
-from unissl.data.images.duplicates import ALIKE, CROPS, RADIUS, WHOLE, Copy, find_duplicates
+from unissl.data.images.duplicates import CROPS, MIN_CORRELATION, RADIUS, WHOLE, Copy, find_duplicates
 from unissl.types import ImageTable
 
 Pixels = npt.NDArray[np.uint8]
@@ -76,7 +76,7 @@ def test_the_search_finds_what_comparing_everything_with_everything_finds() -> N
             for view in (WHOLE, *CROPS):
                 one, other = thumbnails[i : i + 1], thumbnails[j : j + 1]
                 close = np.linalg.norm(view.sketch(one) - WHOLE.sketch(other)) < RADIUS
-                if i != j and close and (view.steps(one) * WHOLE.steps(other)).sum() >= ALIKE:
+                if i != j and close and (view.steps(one) * WHOLE.steps(other)).sum() >= MIN_CORRELATION:
                     expected.add((i, j))
     found = duplicates._near_pairs(thumbnails, np.arange(len(images)))
     assert {tuple(pair) for pair in found.tolist()} <= expected

@@ -37,7 +37,7 @@ def test_memory_stays_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for rows in draws:
         images[rows]
     assert resident(table) > 12 * MEGABYTE  # what happens without
-    monkeypatch.setattr(mapped, "KEPT", 2 * MEGABYTE)
+    monkeypatch.setattr(mapped, "MAX_MAPPED", 2 * MEGABYTE)
     most = 0
     for number, rows in enumerate(draws):
         assert np.array_equal(take_rows(images, rows), np.load(table, mmap_mode="r")[rows])

@@ -100,7 +100,10 @@ ODD = {
     "clear.png": (encoded(with_alpha(0, 128)), ImageIssue.TRANSPARENT),
     "nearly.png": (encoded(with_alpha(254)), ImageIssue.TRANSPARENT),
     "clear grey.png": (encoded(with_alpha(0).convert("LA")), ImageIssue.TRANSPARENT),
-    "clear palette.png": (encoded(PHOTO.convert("P"), transparency=bytes(256)), ImageIssue.TRANSPARENT | ImageIssue.BLANK),
+    "clear palette.png": (
+        encoded(PHOTO.convert("P"), transparency=bytes(256)),
+        ImageIssue.TRANSPARENT | ImageIssue.BLANK,
+    ),
     "print.jpg": (encoded(PHOTO.convert("CMYK"), "JPEG"), ImageIssue.PRINT),
     "deep.png": (encoded(DEEP_GREY), ImageIssue.DEEP),
     "deep.tif": (encoded(DEEP_GREY, "TIFF"), ImageIssue.DEEP),

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from unissl.data import DataConfig, list_images, load
-from unissl.data.folder.index import IMAGE_SUFFIXES, list_images
+from unissl.data.folder.index import IMAGE_SUFFIXES
 from unissl.data.images import decode
 from unissl.errors import UserError
 from unissl.types import ImageTable

@@ -1,16 +1,16 @@
-"""One encoded image of any kind to a small square uint8 array. Folders, parquet files and `predict` all come here.
+"""Decode an image of any kind to a small square uint8 array, for folders, parquet files and `predict` alike.
 
-What is decided here, once for all sources:
+The rules for all sources:
 
 - the first frame of an animation, turned upright by its EXIF orientation;
-- transparent pixels are shown on white, as on paper: logos and scans are mostly dark;
+- transparent pixels become white, as on paper: logos and scans are mostly dark;
 - 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
   below 1, otherwise as 0..255;
-- the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has a rule of
-  its own (:mod:`unissl.data.images.resize`);
+- the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has its
+  own rule (:mod:`unissl.data.images.resize`);
 - colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
-- an image of more than 100 megapixels is refused on sight of its header, and large ones are decoded one at a time, so
-  that memory does not grow with the number of cores.
+- an image of more than 100 megapixels is rejected by its header, and large ones are decoded one at a time, so that
+  memory does not grow with the number of cores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from unissl.data.images.issues import (
     has_frames,
     header_issues,
     is_blank,
-    is_seen_through,
+    is_transparent,
 )
 from unissl.data.images.resize import CENTER_CROP, Resize
 from unissl.utils.cpu import cpu_count
@@ -50,10 +50,10 @@ MAX_PIXELS = 100_000_000
 PER_TASK = 32
 MARGIN = 3
 """JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
-UNMISTAKABLE = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
-"""Formats whose first bytes suffice to tell an image from any other file."""
+SNIFFED_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
+"""Formats that the first bytes of a file identify reliably."""
 RAW_SUFFIXES = {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2", ".srw"}
-TURNS = {
+TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -62,7 +62,7 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What brings an image upright, by its EXIF orientation."""
+"""EXIF orientation -> transpose that makes the image upright."""
 HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 
 _one_large_image = Lock()
@@ -73,7 +73,7 @@ class Unreadable(Exception):
 
 
 class DecodedImage(NamedTuple):
-    """A decoded image and what was odd about its file."""
+    """A decoded image and the issues of its file."""
 
     pixels: Pixels
     issues: ImageIssue
@@ -85,7 +85,7 @@ def decode(source: Encoded, size: int, channels: int, fit: Resize = CENTER_CROP)
 
 
 def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_CROP) -> DecodedImage:
-    """Like :func:`decode`, with what was odd about the file."""
+    """Like :func:`decode`, with the issues of the file."""
     try:
         with _open(source) as image:
             issues = header_issues(image, source if isinstance(source, str) else None, size)
@@ -93,7 +93,7 @@ def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_C
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
             with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
                 upright, turned = _upright(image)
-                issues |= turned | (ImageIssue.TRANSPARENT if is_seen_through(upright) else NONE)
+                issues |= turned | (ImageIssue.TRANSPARENT if is_transparent(upright) else NONE)
                 flat = _flatten(upright)
                 transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
@@ -119,11 +119,11 @@ def image_size(source: Encoded) -> tuple[int, int]:
 
 
 def looks_like_image(path: str) -> bool:
-    """Whether the first bytes are those of a common image format, for files whose name does not say so."""
+    """Whether the first bytes are those of a common image format, for files without an image suffix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(path, formats=UNMISTAKABLE):
+            with Image.open(path, formats=SNIFFED_FORMATS):
                 return True
         except Image.DecompressionBombError:
             return True
@@ -147,8 +147,8 @@ def decode_stream(
 ) -> Iterator[tuple[int, DecodedImage | Unreadable]]:
     """Decode ``(row, image)`` pairs on all cores, in their order; only a few hundred images are held at a time."""
 
-    def decode_some(some: Sequence[tuple[int, Encoded]]) -> list[tuple[int, DecodedImage | Unreadable]]:
-        return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in some]
+    def decode_chunk(chunk: Sequence[tuple[int, Encoded]]) -> list[tuple[int, DecodedImage | Unreadable]]:
+        return [(row, _decode_or_reason(source, size, channels, fit)) for row, source in chunk]
 
     workers = cpu_count()
     remaining = iter(items)
@@ -156,9 +156,9 @@ def decode_stream(
         while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):
             tasks = [chunk[start : start + PER_TASK] for start in range(0, len(chunk), PER_TASK)]
             with warnings.catch_warnings():
-                # Pillow warns about odd metadata and, below our own limit, about size; neither concerns the user.
+                # Pillow warns about metadata and, below MAX_PIXELS, about size; neither concerns the user.
                 warnings.simplefilter("ignore")
-                decoded = list(pool.map(decode_some, tasks))
+                decoded = list(pool.map(decode_chunk, tasks))
             yield from itertools.chain.from_iterable(decoded)
 
 
@@ -167,16 +167,16 @@ def read_images(
 ) -> tuple[Pixels, list[str], list[tuple[str, str]]]:
     """Decode files into one array; returns it with the paths of its rows and ``(path, reason)`` of those left out."""
     names = [os.fspath(path) for path in paths]
-    kept: list[str] = []
+    readable: list[str] = []
     skipped: list[tuple[str, str]] = []
     images = np.empty((len(names), size, size, channels), dtype=np.uint8)
     for row, result in decode_stream(enumerate(names), size, channels):
         if isinstance(result, Unreadable):
             skipped.append((names[row], str(result)))
         else:
-            images[len(kept)] = result.pixels
-            kept.append(names[row])
-    return images[: len(kept)], kept, skipped
+            images[len(readable)] = result.pixels
+            readable.append(names[row])
+    return images[: len(readable)], readable, skipped
 
 
 def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Resize) -> DecodedImage | Unreadable:
@@ -187,7 +187,7 @@ def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Resize) ->
 
 
 def _open(source: Encoded) -> Image.Image:
-    """The image with only its header read, if it is one that we would load."""
+    """The image with only its header read; :class:`Unreadable` if it cannot or may not be loaded."""
     if isinstance(source, str) and os.path.splitext(source)[1].lower() in RAW_SUFFIXES:
         raise Unreadable("a raw file of a camera; convert it to JPEG")
     try:
@@ -198,7 +198,7 @@ def _open(source: Encoded) -> Image.Image:
     except Image.DecompressionBombError:
         raise Unreadable("more than 100 megapixels") from None
     except UnidentifiedImageError:
-        raise Unreadable(_why_no_image(source)) from None
+        raise Unreadable(_why_unreadable(source)) from None
     except FileNotFoundError:
         raise Unreadable("the file does not exist") from None
     except OSError as error:
@@ -208,13 +208,13 @@ def _open(source: Encoded) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         image.close()
         raise Unreadable(f"more than 100 megapixels ({image.width} x {image.height})")
-    if image.format == "EPS":  # Pillow would start Ghostscript, which has no business with files of unknown origin
+    if image.format == "EPS":  # Pillow would start Ghostscript on an untrusted file
         image.close()
         raise Unreadable("EPS is a program, not an image")
     return image
 
 
-def _why_no_image(source: str | bytes | Image.Image) -> str:
+def _why_unreadable(source: str | bytes | Image.Image) -> str:
     if isinstance(source, bytes):
         head = source[:1024]
     else:
@@ -238,10 +238,10 @@ def _upright(image: Image.Image) -> tuple[Image.Image, ImageIssue]:
     if image.mode == "P" and image.palette is None:
         raise Unreadable("damaged image: its palette is missing")
     try:
-        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        transpose = TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken metadata is no reason to lose an intact image
         return image, NONE
-    return (image, NONE) if turn is None else (image.transpose(turn), ImageIssue.TURNED)
+    return (image, NONE) if transpose is None else (image.transpose(transpose), ImageIssue.TURNED)
 
 
 def _flatten(image: Image.Image) -> Image.Image:
@@ -254,8 +254,8 @@ def _flatten(image: Image.Image) -> Image.Image:
         scale = 255 if floats.max() <= 1 else 1
         return Image.fromarray((floats * scale).round().clip(0, 255).astype(np.uint8))
     if image.has_transparency_data:
-        seen = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
     return image
 
 
@@ -265,9 +265,9 @@ def _to_srgb(profile: bytes | None) -> ImageCms.ImageCmsTransform | None:
     if not profile:
         return None
     try:
-        own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        if own.profile.xcolor_space.strip() != "RGB" or "srgb" in ImageCms.getProfileDescription(own).lower():
+        parsed = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if parsed.profile.xcolor_space.strip() != "RGB" or "srgb" in ImageCms.getProfileDescription(parsed).lower():
             return None
-        return ImageCms.buildTransform(own, ImageCms.createProfile("sRGB"), "RGB", "RGB")
+        return ImageCms.buildTransform(parsed, ImageCms.createProfile("sRGB"), "RGB", "RGB")
     except (ImageCms.PyCMSError, ImportError, OSError):
         return None

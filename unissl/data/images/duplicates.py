@@ -1,15 +1,15 @@
-"""Images that are there twice: the same pixels, or the same picture saved again, rescaled, brightened or cropped.
+"""Find duplicate images: equal pixels, or the same image saved again, rescaled, brightened or cropped.
 
-A copy of a test image among the images that are learnt from makes the measured accuracy too good; copies of a labelled
-image under two labels are a mistake in one of them; copies within the pool only count double.
+A copy of a test image among the training images inflates the measured accuracy; copies of a labelled image with two
+labels mean that one label is wrong; copies within the pool only count double.
 
 Exact copies have equal decoded pixels. Near copies are found in two stages, neither of which compares everything with
 everything. The *sketch* of an image is the coarsest part of its brightness: 15 cosine coefficients, scaled to length 1,
-so that brightness and contrast do not matter. Sketches that lie close together are neighbours in a k-d tree; to find
-crops, each image also asks with the sketches of five slightly cropped views of itself. Neighbours are then compared in
-earnest: the brightness steps between adjacent cells of a 16 x 16 grid must correlate. That keeps different photos of
-the same kind apart, whose coarse brightness (an object before a white wall) is often alike. Mirrored, turned and
-heavily cropped copies are not looked for.
+so that brightness and contrast do not matter. Close sketches are neighbours in a k-d tree; to find crops, each image is
+also searched with the sketches of five slightly cropped views of itself. Neighbours are then compared in detail: the
+brightness steps between adjacent cells of a 16 x 16 grid must correlate. That keeps different photos of the same kind
+apart, whose coarse brightness (an object before a white wall) is often alike. Mirrored, turned and
+heavily cropped copies are not searched.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ SIDE = 32
 GRID = 16
 WAVES = 4
 RADIUS = 0.15
-"""Distance of sketches up to which images are compared in earnest."""
-ALIKE = 0.85
-"""Correlation of brightness steps from which on two images are the same picture."""
-FLAT = 3.0
-"""Standard deviation of brightness below which an image shows nothing that could be recognised."""
+"""Distance of sketches up to which images are compared in detail."""
+MIN_CORRELATION = 0.85
+"""Correlation of brightness steps from which on two images count as the same."""
+MIN_STD = 3.0
+"""Standard deviation of brightness below which an image is too uniform to compare."""
 NEIGHBOURS = 5
 """How many images each view is compared with: a bound on the work where thousands of frames show the same scene."""
 CROP = 0.05
 MAX_COMPARED = 100_000
-"""Images among which near copies are looked for: a bound on memory (4 KB each) and time where pools are very large.
+"""Images among which near copies are searched: a bound on memory (4 KB each) and time where pools are very large.
 Equal pixels are found among all."""
 CHUNK = 1024
 LUMINANCE = (0.299, 0.587, 0.114)
@@ -52,7 +52,7 @@ LUMINANCE = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One image of a group: the part of the data it is in, its row in that table, its given label or None."""
+    """One image of a group: its part of the data, its row in that table, and its label or None."""
 
     part: Part
     row: int
@@ -61,14 +61,14 @@ class Copy:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Images that show the same; "exact" if all of them have the same pixels. Test images come first, then labelled."""
+    """Copies of one image; "exact" if all of them have equal pixels. Test images come first, then labelled ones."""
 
     kind: Kind
     copies: tuple[Copy, ...]
 
     @property
     def leaks_test(self) -> bool:
-        """Whether a test image is also learnt from."""
+        """Whether a test image is also a training image."""
         parts = {copy.part for copy in self.copies}
         return "test" in parts and len(parts) > 1
 
@@ -80,23 +80,23 @@ class DuplicateGroup:
 def find_duplicates(
     train: ImageTable, test: ImageTable | None = None, labelled: Rows | None = None
 ) -> tuple[DuplicateGroup, ...]:
-    """All groups of two images or more, the gravest first: leaks into the test set, labels that disagree, the rest.
+    """All groups of two images or more, the most severe first: test leaks, conflicting labels, the rest.
 
-    ``labelled`` are the rows of ``train`` whose labels are given, by default all that have one; other labels are not
-    looked at.
+    ``labelled`` are the rows of ``train`` whose labels training uses, by default all that have one; other labels are
+    ignored.
     """
-    given = np.flatnonzero(train.labels >= 0) if labelled is None else labelled
-    known = dict(zip(given.tolist(), train.labels[given].tolist(), strict=True))
+    rows = np.flatnonzero(train.labels >= 0) if labelled is None else labelled
+    known = dict(zip(rows.tolist(), train.labels[rows].tolist(), strict=True))
     copies = [Copy("labelled" if row in known else "pool", row, known.get(row)) for row in range(len(train))]
     tables = [train.images]
     if test is not None:
         copies += [Copy("test", row, int(label) if label >= 0 else None) for row, label in enumerate(test.labels)]
         tables.append(test.images)
     exact = _equal_pixels(tables)
-    compared = _compared(np.unique(exact), copies)
+    compared = _choose_compared(np.unique(exact), copies)
     near = compared[_near_pairs(_thumbnails(tables, compared), np.arange(len(compared)))]
     groups = [_group(rows, exact, copies) for rows in _connected(exact, near)]
-    return tuple(sorted(groups, key=_gravity))
+    return tuple(sorted(groups, key=_severity))
 
 
 def _group(rows: Sequence[int], exact: Rows, copies: Sequence[Copy]) -> DuplicateGroup:
@@ -105,7 +105,7 @@ def _group(rows: Sequence[int], exact: Rows, copies: Sequence[Copy]) -> Duplicat
     return DuplicateGroup("exact" if len({exact[row] for row in rows}) == 1 else "near", tuple(members))
 
 
-def _gravity(group: DuplicateGroup) -> tuple[bool, bool, bool, int]:
+def _severity(group: DuplicateGroup) -> tuple[bool, bool, bool, int]:
     return not group.leaks_test, not group.labels_disagree, group.kind == "near", group.copies[0].row
 
 
@@ -122,8 +122,8 @@ def _blocks(count: int) -> Iterator[Rows]:
     return (np.arange(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
 
 
-def _compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
-    """Rows among which near copies are looked for: all, or ``MOST_COMPARED`` of them, the pool evenly thinned out."""
+def _choose_compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
+    """Rows among which near copies are searched: at most ``MAX_COMPARED``, with an evenly spaced part of the pool."""
     if len(rows) <= MAX_COMPARED:
         return rows
     in_pool = np.array([copies[row].part == "pool" for row in rows])
@@ -135,7 +135,7 @@ def _compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
 
 def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Floats:
     """Brightness of SIDE x SIDE cells of the ascending ``rows``, counted through all tables, (n, SIDE, SIDE)."""
-    made = np.empty((len(rows), SIDE, SIDE), dtype=np.float32)
+    thumbnails = np.empty((len(rows), SIDE, SIDE), dtype=np.float32)
     row, before = 0, 0
     for table in tables:
         chosen = rows[(rows >= before) & (rows < before + len(table))] - before
@@ -145,9 +145,9 @@ def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Floats:
         for start in range(0, len(chosen), CHUNK):
             chunk = take_rows(table, chosen[start : start + CHUNK])
             brightness = sum(chunk[..., c] * weight for c, weight in enumerate(weights))
-            made[row : row + len(chunk)] = down @ brightness @ across.T
+            thumbnails[row : row + len(chunk)] = down @ brightness @ across.T
             row += len(chunk)
-    return made
+    return thumbnails
 
 
 def _cells(count: int, size: int, low: float = 0.0, high: float = 1.0) -> Floats:
@@ -161,7 +161,7 @@ def _cells(count: int, size: int, low: float = 0.0, high: float = 1.0) -> Floats
 
 @dataclass(frozen=True)
 class _View:
-    """The whole image, or a part of it: left and upper edge as fractions of the side, and the share that is seen."""
+    """The whole image, or a crop: upper and left edge and side, as fractions of the side of the image."""
 
     top: float = 0.0
     left: float = 0.0
@@ -199,23 +199,23 @@ def _unit(vectors: Floats) -> Floats:
 
 
 def _near_pairs(thumbnails: Floats, rows: Rows) -> Rows:
-    """Pairs (M, 2) among ``rows`` that are the same picture."""
+    """Pairs (M, 2) among ``rows`` that are the same image."""
     from scipy.spatial import cKDTree
 
-    rows = rows[[bool(thumbnails[row].std() >= FLAT) for row in rows]]
-    found = [np.zeros((0, 2), dtype=np.int64)]
+    rows = rows[[bool(thumbnails[row].std() >= MIN_STD) for row in rows]]
+    near = [np.zeros((0, 2), dtype=np.int64)]
     if len(rows) < 2:
-        return found[0]
+        return near[0]
     count = min(NEIGHBOURS + 1, len(rows))  # an image is its own nearest neighbour
     tree = cKDTree(_sketches(thumbnails, rows, WHOLE))
     for view in (WHOLE, *CROPS):
         distances, others = tree.query(_sketches(thumbnails, rows, view), k=count, distance_upper_bound=RADIUS)
-        one, place = np.nonzero(np.isfinite(distances))
-        other = others[one, place]
+        one, rank = np.nonzero(np.isfinite(distances))
+        other = others[one, rank]
         pairs = np.stack([rows[one], rows[other]], axis=1)[one != other]
         for start in range(0, len(pairs), CHUNK):
-            found.append(_same_image(thumbnails, pairs[start : start + CHUNK], view))
-    return np.concatenate(found)
+            near.append(_same_image(thumbnails, pairs[start : start + CHUNK], view))
+    return np.concatenate(near)
 
 
 def _sketches(thumbnails: Floats, rows: Rows, view: _View) -> Floats:
@@ -224,13 +224,13 @@ def _sketches(thumbnails: Floats, rows: Rows, view: _View) -> Floats:
 
 
 def _same_image(thumbnails: Floats, pairs: Rows, view: _View) -> Rows:
-    """Those pairs in which the view of the first shows what the whole of the second does."""
+    """The pairs whose first image, seen through ``view``, equals the whole second image."""
     steps, others = view.steps(thumbnails[pairs[:, 0]]), WHOLE.steps(thumbnails[pairs[:, 1]])
-    return np.asarray(pairs[(steps * others).sum(axis=1) >= ALIKE])
+    return np.asarray(pairs[(steps * others).sum(axis=1) >= MIN_CORRELATION])
 
 
 def _connected(exact: Rows, near: Rows) -> list[list[int]]:
-    """Rows that hang together by equal pixels or as the same picture; images that stand alone are left out."""
+    """Connected components of rows with equal pixels or the same image; single images are left out."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

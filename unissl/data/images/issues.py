@@ -1,7 +1,7 @@
-"""What is odd about an image that is used all the same, so that the report can tell of it.
+"""Issues of images that are used nevertheless, for the report: blank, tiny, multi-page, rotated by EXIF, and so on.
 
-Whoever has ten thousand photos has not looked at each. That some of them are black, a single pixel, or the first page
-of many is worth a line, though none of it stops a run. One bit per kind: a million images are two megabytes.
+Nobody has looked at each of ten thousand photos, so the report lists these, though none of them stops a run. Each kind
+is one bit: the issues of a million images take two megabytes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy.typing as npt
 from PIL import ExifTags, Image
 
 Marks = npt.NDArray[np.uint16]
-"""Oddities of many images, one number each."""
+"""Issue flags of many images, one number each."""
 ImageIssues = dict[str, tuple[str, ...]]
-"""A sentence and the images it is about, the gravest first."""
+"""Message -> files, the most severe first."""
 
 LARGE_PIXELS = 16_000_000
-FEW_PIXELS = 16
-TIMES_AS_LONG = 4
+MIN_PIXELS = 16
+MAX_ASPECT_RATIO = 4
 PARTS_NOT_FRAMES = ("MPO", "PSD")
-"""Formats whose further images belong to the first: depth of a phone's photo, layers of a drawing."""
+"""Formats whose further images are parts of the first: depth of a phone's photo, layers of a drawing."""
 SAME_TYPE = {"MPO": "JPEG", "DIB": "BMP"}
-"""Formats that go by the suffix of another."""
+"""Formats that share the suffix of another."""
 
 
 class ImageIssue(IntFlag):
-    """The gravest first, as they are told."""
+    """Kinds of issues, the most severe first, which is their order in the report."""
 
     BLANK = auto()
     TINY = auto()
@@ -46,46 +46,46 @@ class ImageIssue(IntFlag):
 
 NONE = ImageIssue(0)
 MESSAGES = {
-    ImageIssue.BLANK: "one colour all over; shows nothing",
-    ImageIssue.TINY: f"less than {FEW_PIXELS} pixels wide or high; blown up",
-    ImageIssue.LONG: "more than four times as long as wide; only its middle is used",
+    ImageIssue.BLANK: "blank: one colour everywhere",
+    ImageIssue.TINY: f"less than {MIN_PIXELS} pixels wide or high; scaled up",
+    ImageIssue.LONG: "more than four times as long as wide; only its centre is used",
     ImageIssue.FRAMES: "has several frames or pages; only the first is used",
-    ImageIssue.TRANSPARENT: "partly transparent; shown on white",
-    ImageIssue.PRINT: "in the colours of print (CMYK); converted to RGB",
+    ImageIssue.TRANSPARENT: "partly transparent; placed on white",
+    ImageIssue.PRINT: "CMYK; converted to RGB",
     ImageIssue.DEEP: "more than 8 bits per channel; scaled to 8",
-    ImageIssue.TURNED: "stored on its side or mirrored; turned as its EXIF note says",
+    ImageIssue.TURNED: "rotated or mirrored according to its EXIF orientation",
     ImageIssue.LARGE: f"more than {LARGE_PIXELS // 10**6} megapixels; a smaller copy would be read faster",
-    ImageIssue.MISNAMED: "its name does not say of which type it is; read by its content",
+    ImageIssue.MISNAMED: "its suffix does not match its format; read by its content",
 }
 LOW_INFORMATION = tuple(
     MESSAGES[kind] for kind in (ImageIssue.BLANK, ImageIssue.TINY, ImageIssue.LONG, ImageIssue.FRAMES)
 )
-"""What a person should look at: something of the image is lost, or was never there."""
+"""Issues that a person should review: a part of the image is lost, or it shows nothing."""
 
 
 def header_issues(image: Image.Image, name: str | None, size: int) -> ImageIssue:
-    """What shows before a single pixel is decoded to a square of ``size``."""
+    """Issues that the header shows, before any pixel is decoded to a square of ``size``."""
     shorter, longer = min(image.size), max(image.size)
-    found = NONE
-    if shorter < min(FEW_PIXELS, size):
-        found |= ImageIssue.TINY
-    if longer > TIMES_AS_LONG * shorter:
-        found |= ImageIssue.LONG
+    issues = NONE
+    if shorter < min(MIN_PIXELS, size):
+        issues |= ImageIssue.TINY
+    if longer > MAX_ASPECT_RATIO * shorter:
+        issues |= ImageIssue.LONG
     if shorter * longer > LARGE_PIXELS:
-        found |= ImageIssue.LARGE
+        issues |= ImageIssue.LARGE
     if image.mode == "CMYK":
-        found |= ImageIssue.PRINT
+        issues |= ImageIssue.PRINT
     if _is_deep(image):
-        found |= ImageIssue.DEEP
-    if name is not None and _type_of_name(name) != SAME_TYPE.get(image.format or "", image.format):
-        found |= ImageIssue.MISNAMED
-    if _is_tiff_on_its_side(image):
-        found |= ImageIssue.TURNED
-    return found
+        issues |= ImageIssue.DEEP
+    if name is not None and _format_of_name(name) != SAME_TYPE.get(image.format or "", image.format):
+        issues |= ImageIssue.MISNAMED
+    if _is_rotated_tiff(image):
+        issues |= ImageIssue.TURNED
+    return issues
 
 
-def is_seen_through(image: Image.Image) -> bool:
-    """Whether a pixel of a decoded image is transparent; many have a channel for it that says that none is."""
+def is_transparent(image: Image.Image) -> bool:
+    """Whether any pixel of a decoded image is transparent; many images have an opaque alpha channel."""
     if not image.has_transparency_data:
         return False
     alpha = image if "A" in image.getbands() else image.convert("RGBA")
@@ -93,13 +93,13 @@ def is_seen_through(image: Image.Image) -> bool:
 
 
 def is_blank(pixels: npt.NDArray[np.uint8]) -> bool:
-    """Whether each pixel is like the one before it."""
+    """Whether all pixels are equal."""
     values, channels = pixels.ravel(), pixels.shape[-1]
     return bool((values[channels:] == values[:-channels]).all())
 
 
 def has_frames(image: Image.Image) -> bool:
-    """Whether there are more than the one that is used. Asked last: looking for another may lose the first."""
+    """Whether there are frames beside the first, which is used. Called last: seeking another may lose the first."""
     try:
         return image.format not in PARTS_NOT_FRAMES and bool(getattr(image, "is_animated", False))
     except Exception:  # Pillow's readers raise nearly every type there is on damaged files
@@ -107,12 +107,13 @@ def has_frames(image: Image.Image) -> bool:
 
 
 def describe_issues(marks: Marks, name: Callable[[int], str]) -> ImageIssues:
-    found = {text: np.flatnonzero(marks & kind.value) for kind, text in MESSAGES.items()}
-    return {text: tuple(name(int(row)) for row in rows) for text, rows in found.items() if len(rows)}
+    """Message -> names of the rows with that issue; ``name`` maps a row to its name."""
+    rows_by_text = {text: np.flatnonzero(marks & kind.value) for kind, text in MESSAGES.items()}
+    return {text: tuple(name(int(row)) for row in rows) for text, rows in rows_by_text.items() if len(rows)}
 
 
 def merge_issues(parts: Sequence[Mapping[str, Sequence[str]]]) -> ImageIssues:
-    """Remarks of several tables, or of several kinds, as one."""
+    """Issues of several tables or sources as one."""
     texts = dict.fromkeys(text for part in parts for text in part)
     return {text: tuple(file for part in parts for file in part.get(text, ())) for text in texts}
 
@@ -124,19 +125,19 @@ def _is_deep(image: Image.Image) -> bool:
     return image.format in ("PNG", "TIFF") and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
 
 
-def _is_tiff_on_its_side(image: Image.Image) -> bool:
-    """Pillow turns these while it decodes them, and forgets."""
+def _is_rotated_tiff(image: Image.Image) -> bool:
+    """Pillow rotates these when it decodes them, and drops the orientation."""
     try:
         return getattr(image, "tag_v2", {}).get(ExifTags.Base.Orientation, 1) in range(2, 9)
     except Exception:  # see has_frames
         return False
 
 
-def _type_of_name(name: str) -> str | None:
-    return _types().get(os.path.splitext(name)[1].lower())
+def _format_of_name(name: str) -> str | None:
+    return _formats().get(os.path.splitext(name)[1].lower())
 
 
 @lru_cache(maxsize=1)
-def _types() -> Mapping[str, str]:
+def _formats() -> Mapping[str, str]:
     known = Image.registered_extensions()
     return {suffix: SAME_TYPE.get(kind, kind) for suffix, kind in known.items()}

@@ -1,4 +1,4 @@
-"""How an image of any shape becomes a small square."""
+"""Resize rules: from an image of any shape to a small square."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image
 
 
 class Resize(Protocol):
-    """A rule. Its picture is ``size`` high; one that is no square shows several squares side by side."""
+    """A resize rule. Its result is ``size`` high; a wider one is several squares side by side."""
 
     @property
     def coarse(self) -> bool:
@@ -20,8 +20,8 @@ class Resize(Protocol):
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The filter; whether the longer side is squeezed, or cropped to a square first; how much of the side of that
-    square is shown, in its middle."""
+    """Crop the centre square and scale it with ``resample``; ``squeeze`` scales the whole image to a square instead,
+    and ``middle`` is the fraction of the square's side that is cropped."""
 
     resample: Image.Resampling = Image.Resampling.BILINEAR
     squeeze: bool = False
@@ -29,7 +29,7 @@ class CenterCrop:
     middle: float = 1.0
 
     def __call__(self, image: Image.Image, size: int) -> Image.Image:
-        """Exactly the pixels themselves where nothing is to be scaled."""
+        """Returns the pixels unchanged if the crop has the right size already."""
         if self.squeeze:
             return image.resize((size, size), self.resample)
         side = self.middle * min(image.size)
@@ -41,7 +41,7 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class Letterbox:
-    """All of the image, its longer side scaled to that of the square, with a grey margin beside it."""
+    """The whole image, its longer side scaled to the side of the square, with grey padding."""
 
     coarse: bool = True
 
@@ -56,18 +56,18 @@ class Letterbox:
 
 @dataclass(frozen=True)
 class MultiCrop:
-    """Several squares of an image that is decoded once."""
+    """Several squares, side by side, of an image that is decoded once."""
 
     fits: tuple[Resize, ...]
     coarse: bool = True
 
     def __call__(self, image: Image.Image, size: int) -> Image.Image:
         row = Image.new(image.mode, (size * len(self.fits), size))
-        for place, fit in enumerate(self.fits):
-            row.paste(fit(image, size), (place * size, 0))
+        for number, fit in enumerate(self.fits):
+            row.paste(fit(image, size), (number * size, 0))
         return row
 
 
 GREY = 127
 CENTER_CROP = CenterCrop()
-"""For images of one's own, and for all that is scaled without a rule of its own."""
+"""The default rule."""

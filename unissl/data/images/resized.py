@@ -14,9 +14,9 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class ResizedImages:
-    """Images (n, h, w, channels) as squares of ``size`` pixels, each scaled when it is asked for.
+    """Images (n, h, w, channels) as squares of ``size`` pixels, each scaled when it is read.
 
-    Blown up, as a pretrained network wants small images, a whole table may not fit into memory.
+    A whole table, scaled up for a pretrained network, may not fit into memory.
     """
 
     images: Pixels

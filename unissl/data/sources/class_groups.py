@@ -1,5 +1,6 @@
-"""A file that puts fine classes into groups: on each line a class (a wnid such as n01440764, or the number that arrays
-use for it) and the name of its group, with a comma, a tab or spaces between. Empty lines and lines after # are skipped.
+"""A class map, which assigns fine classes to groups: on each line a class (a wnid such as n01440764, or the number that
+arrays use for it) and the name of its group, separated by a comma, a tab or spaces. Empty lines and lines after # are
+skipped.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def read_groups(path: Path) -> dict[str, str]:
 
 
 def group_of(name: str, groups: Mapping[str, str], wnids: Mapping[str, str], path: Path) -> str:
-    """The group of a class, found by its name or, for the number in an array, by its wnid."""
-    found = groups.get(name) or groups.get(wnids.get(name, ""))
-    if found is None:
+    """The group of a class, by its name or, for the number in an array, by its wnid."""
+    group = groups.get(name) or groups.get(wnids.get(name, ""))
+    if group is None:
         hint = ""
         if name.isdecimal() and not wnids:
-            hint = ", or put map_clsloc.txt, which says what wnid a number is, beside the arrays"
+            hint = ", or put map_clsloc.txt, which has the wnid of each number, next to the arrays"
         raise UserError(f"The group file {path} has no group for the class {shortened(name)}; add a line for it{hint}.")
-    return found
+    return group

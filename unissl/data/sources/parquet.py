@@ -29,8 +29,8 @@ IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels", "fine_label")
 MIXED_SIZE = 32
 READ_ROWS = 256
-LOOKED_AT = 100
-"""How many images at the front decide whether all have one size already."""
+MAX_SAMPLED = 100
+"""Images at the front that decide whether all have the same size."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Parts:
 
 
 def load_parquet(config: DataConfig) -> Dataset:
-    """The images of ``root``, with the test part beside them, the one named ``test``, or one held out."""
+    """The images of ``root``; the test set is its test part, ``config.test``, or a holdout."""
     if config.root is None:
-        raise UserError("Name the parquet file, or the folder that holds train*.parquet, with --root.")
+        raise UserError("Give the parquet file, or the folder that holds train*.parquet, with --root.")
     parts = _parts(Path(config.root))
     test_files = parts.test
     if config.test is not None:
         named = _parts(Path(config.test))
         test_files = named.test or named.train
     if test_files and config.test_holdout:
-        raise UserError("The data has a test part, so nothing can be held out; leave data.test_holdout out.")
+        raise UserError("The data have a test part, so no images can be held out; leave data.test_holdout out.")
     if not parts.train:
         raise UserError(
-            f"{config.root} holds test files only; add train*.parquet or name the training file with --root."
+            f"{config.root} holds test files only; add train*.parquet or give the training file with --root."
         )
     train_part = _Part(parts.train, config.test_holdout)
     entry = _entry(train_part, config.image_size)
@@ -68,48 +68,48 @@ def load_parquet(config: DataConfig) -> Dataset:
     return Dataset("parquet", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
 
 
-def parquet_test_table(place: Path, class_names: tuple[str, ...], size: int, channels: int) -> ImageTable:
-    """Labelled images of the given classes."""
-    parts = _parts(place)
+def parquet_test_table(path: Path, class_names: tuple[str, ...], size: int, channels: int) -> ImageTable:
+    """Labelled test images of these classes."""
+    parts = _parts(path)
     part = _Part(parts.test or parts.train, None, class_names)
     return _table(part, _entry(part, size, channels))
 
 
-def first_images(place: Path, count: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
-    """The labels of the training part, and the bytes of the images at its front."""
-    columns = [_Columns.of(path) for path in _parts(place).train]
+def first_images(root: Path, count: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+    """The labels of the training part, and the bytes of its first ``count`` images."""
+    columns = [_Columns.of(path) for path in _parts(root).train]
     if not columns:
         return np.zeros(0, dtype=np.int64), []
     return np.concatenate([column.labels() for column in columns]), list(islice(columns[0].images(), count))
 
 
-def find_parquet(place: Path) -> Parts | None:
-    """The training and test files at ``place`` or one folder below it; None if there are none."""
-    if place.is_file():
-        return Parts((place,), ()) if place.suffix == ".parquet" else None
+def find_parquet(root: Path) -> Parts | None:
+    """The training and test files at ``root`` or one folder below it; None if there are none."""
+    if root.is_file():
+        return Parts((root,), ()) if root.suffix == ".parquet" else None
     for pattern in ("*.parquet", "*/*.parquet"):
-        found = sorted(path for path in place.glob(pattern) if not path.name.startswith("."))
-        test = [path for path in found if path.name.startswith("test")]
-        validation = [path for path in found if path.name.startswith("validation")]
-        train = [path for path in found if path.name.startswith("train")]
-        train = train or [path for path in found if path not in test and path not in validation]
+        files = sorted(path for path in root.glob(pattern) if not path.name.startswith("."))
+        test = [path for path in files if path.name.startswith("test")]
+        validation = [path for path in files if path.name.startswith("validation")]
+        train = [path for path in files if path.name.startswith("train")]
+        train = train or [path for path in files if path not in test and path not in validation]
         if train or test or validation:
             return Parts(tuple(train), tuple(test or validation))
     return None
 
 
-def _parts(place: Path) -> Parts:
-    if not place.exists():
-        raise UserError(f"There is no file or folder {place}; check the path.")
-    parts = find_parquet(place)
+def _parts(root: Path) -> Parts:
+    if not root.exists():
+        raise UserError(f"There is no file or folder {root}; check the path.")
+    parts = find_parquet(root)
     if parts is None:
-        raise UserError(f"{place} holds no parquet file; name the file, or a folder that holds train*.parquet.")
+        raise UserError(f"{root} holds no parquet file; give the file, or a folder that holds train*.parquet.")
     return parts
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Which rows of which files: all, those held out, or what is left then. A test part has the classes of training."""
+    """Rows of files: all, those held out, or the rest. A test part has the classes of the training part."""
 
     files: tuple[Path, ...]
     holdout: int | None
@@ -118,18 +118,18 @@ class _Part:
     def rows(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if self.holdout is None:
             return np.arange(len(labels))
-        held = choose_holdout(labels, self.holdout)
-        return held if self.test_classes else np.setdiff1d(np.arange(len(labels)), held)
+        test_rows = choose_holdout(labels, self.holdout)
+        return test_rows if self.test_classes else np.setdiff1d(np.arange(len(labels)), test_rows)
 
     def name(self, row: int) -> str:
-        """Which image a row over all files is, for people."""
+        """A name for a row, counted over all files, for messages."""
         return f"{self.files[0] if len(self.files) == 1 else self.files[0].parent} row {row}"
 
 
 def _table(part: _Part, entry: Entry) -> ImageTable:
     skipped = tuple((name, reason) for name, reason in entry.meta["skipped"])
-    kept = np.asarray(entry.arrays["rows"])
-    labels, origin = np.asarray(entry.arrays["labels"])[kept], np.asarray(entry.arrays["origin"])[kept]
+    readable = np.asarray(entry.arrays["rows"])
+    labels, origin = np.asarray(entry.arrays["labels"])[readable], np.asarray(entry.arrays["origin"])[readable]
     names = tuple(entry.meta["class_names"])
     return ImageTable(
         entry.arrays["images"],
@@ -142,11 +142,11 @@ def _table(part: _Part, entry: Entry) -> ImageTable:
 
 
 def _originals(files: tuple[Path, ...], holdout: int | None, entry: Entry) -> Iterator[bytes]:
-    """The bytes of the images of an entry that was made of these files."""
+    """The bytes of the images of a cache entry that was built from these files."""
     columns = [_Columns.of(path) for path in files]
     rows = _Part(files, holdout).rows(np.concatenate([column.labels() for column in columns]))
-    kept = np.asarray(entry.arrays["rows"])
-    return (image for _, image in _chosen(columns, rows[kept[kept < len(rows)]]))
+    readable = np.asarray(entry.arrays["rows"])
+    return (image for _, image in _select(columns, rows[readable[readable < len(rows)]]))
 
 
 def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
@@ -162,7 +162,7 @@ def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
         save_array(target / "origin.npy", rows)
         meta = store_encoded(
             target,
-            _chosen(columns, rows),
+            _select(columns, rows),
             len(rows),
             size or _common_size(columns[0]),
             channels,
@@ -179,22 +179,22 @@ def _checked_classes(part: _Part, columns: Sequence[_Columns], labels: npt.NDArr
     """The class names, after a check that files and labels agree with them."""
     where = str(part.files[0])
     if len(labels) == 0:
-        raise UserError(f"{where} holds no rows; name a file with images.")
+        raise UserError(f"{where} holds no rows; give a file with images.")
     class_names = part.test_classes or columns[0].class_names or numbered_classes(labels, where)
     for column in columns:
         if column.class_names not in (None, class_names):
-            raise UserError(f"{column.path} has other class names than the rest of the data; name files of one set.")
+            raise UserError(f"{column.path} has other class names than the other files; give files of one data set.")
     if labels.min() < UNLABELLED or labels.max() >= len(class_names):
         raise UserError(f"{where} has labels outside 0 to {len(class_names) - 1}; correct its label column.")
     if part.test_classes and part.holdout is None and labels.min() == UNLABELLED:
-        raise UserError(f"The test file {where} has rows without a label; name a labelled one with --test.")
+        raise UserError(f"The test file {where} has unlabelled rows; give a labelled file with --test.")
     require_two_classes(class_names, where)
     return class_names
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """One open parquet file and the two columns of it that matter."""
+    """An open parquet file with its image and label column."""
 
     path: Path
     file: Any
@@ -232,10 +232,12 @@ class _Columns:
         return np.asarray(numbers, dtype=np.int64)
 
     def images(self) -> Iterator[bytes]:
-        """The bytes of each image in turn; a row without any yields none, which no decoder takes for an image."""
+        """The bytes of each image in turn; empty bytes, which no decoder reads, for a row without an image."""
         read, names = 0, [f"{self.image}.bytes"]
         with intact(self.path):
-            for group in range(self.file.metadata.num_row_groups):  # asked for all of them, pyarrow keeps all in memory
+            for group in range(
+                self.file.metadata.num_row_groups
+            ):  # reading all groups at once would keep all in memory
                 for batch in self.file.iter_batches(READ_ROWS, row_groups=[group], columns=names, use_threads=False):
                     batch.validate(full=True)
                     for value in batch.column(0).field("bytes"):
@@ -256,7 +258,7 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | 
     return tuple(str(name) for name in names)
 
 
-def _chosen(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+def _select(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     """The images of the ascending ``rows`` over all files, numbered from 0."""
     position = 0
     every = (image for column in columns for image in column.images())
@@ -269,7 +271,7 @@ def _chosen(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterato
 def _common_size(columns: _Columns) -> int:
     """The side of the images if those at the front are all square and alike, otherwise 32."""
     sizes = set()
-    for _, image in zip(range(LOOKED_AT), columns.images(), strict=False):
+    for _, image in zip(range(MAX_SAMPLED), columns.images(), strict=False):
         try:
             sizes.add(image_size(image))
         except Unreadable:

@@ -1,7 +1,7 @@
 """Rows of an unfinished cache entry, and which of them are already on disk, so that a killed build can be resumed.
 
 Decoding a million photos takes hours, and processes are killed meanwhile. Next to the pixels there is a mark of two
-bytes per row: whether the row is written, in colour or grey, and the issues of its file. Pixels are flushed before their
+bytes per row: whether the row is written, in colour or grey, and the issues of its file. Pixels are flushed before the
 marks are written, so after a kill or a power cut no mark is ahead of its row; rows without a mark are decoded again.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from unissl.data.images.decode import DecodedImage
 from unissl.data.images.issues import ImageIssue, Marks
 from unissl.utils.atomic import open_regular
-from unissl.utils.cache import DRAFT
+from unissl.utils.cache import PARTIAL
 from unissl.utils.row_writer import RowWriter
 
 PIXELS = ".pixels.npy"
@@ -31,7 +31,7 @@ class ResumableRows:
     """``marks`` is 0 for a row that is not written yet or cannot be read."""
 
     def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
-        self.pixels, self.finished, self._path = folder / PIXELS, folder / "images.npy", folder / DRAFT
+        self.pixels, self.finished, self._path = folder / PIXELS, folder / "images.npy", folder / PARTIAL
         self.shape = shape
         self.marks = self._restore()
         # Marks of rows that are not there go first.
