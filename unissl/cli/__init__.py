@@ -25,6 +25,7 @@ from unissl.utils.progress import log_to_stderr
 from unissl.utils.streams import OUTPUT_LOST, OutputLost, steady_streams
 
 app = App(
+    suppress_keyboard_interrupt=False,  # its message says what is kept
     name="unissl",
     version=__version__,
     help="Train image classifiers from a handful of labels and many unlabelled images of unknown class mix.",

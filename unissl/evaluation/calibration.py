@@ -68,7 +68,7 @@ class Calibration:
     """Why this calibrator was chosen."""
 
     def to_summary(self) -> dict[str, Any]:
-        """Kind and parameters of the calibrator beside the errors, as in summary.json."""
+        """Kind and parameters of the calibrator with the errors, as in summary.json."""
         errors = {name: getattr(self, name) for name in ("labels", "ece", "ece_after", "nll", "nll_after", "note")}
         return {**self.calibrator.to_manifest(), **errors}
 

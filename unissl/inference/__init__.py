@@ -1,1 +1,1 @@
-"""What is shipped: the model, its manifest, predictions for files, exporters."""
+"""The trained model: its manifest, its predictions for images of any kind, its evaluation and its export."""

@@ -76,7 +76,7 @@ def to_records(predictions: Predictions, thresholds: ReviewThresholds) -> Record
 
 
 def to_arrow(records: Records, class_names: Sequence[str], **columns: Sequence[Any]) -> pa.Table:
-    """The columns of records (n,) beside ``columns``, which tell the images apart (``file``, ``row``, ``truth``)."""
+    """Columns of records (n,) after ``columns``, which identify the images (``file``, ``row``, ``truth``)."""
     unreadable = records["state"] != READ
     arrays: dict[str, Any] = dict(columns)
     for name in NUMBERS:
@@ -130,7 +130,7 @@ class PredictionTable:
     def count_reviews(self) -> dict[str, int]:
         """Number of images to review, by reason."""
         reviews = self._arrow["review"].to_pylist()
-        return {reason: reviews.count(reason) for reason in (*REASONS, UNREADABLE) if reason is not None}
+        return {reason: reviews.count(reason) for reason in (*REASONS[1:], UNREADABLE)}
 
     def to_arrow(self) -> pa.Table:
         return self._arrow
@@ -210,5 +210,5 @@ def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> None:
 def prediction_table(
     predictions: Predictions, class_names: Sequence[str], thresholds: ReviewThresholds, columns: Mapping[str, Any]
 ) -> PredictionTable:
-    """The table of predictions (n,) beside ``columns``, which tell the images apart."""
+    """The table of predictions (n,) after ``columns``, which identify the images."""
     return PredictionTable(to_arrow(to_records(predictions, thresholds), class_names, **columns))

@@ -54,7 +54,7 @@ def get_exporter(format: str) -> Exporter:
 
 
 def export_model(run: str | Path | RunFolder, out: str | Path | None = None, format: str = "onnx") -> Exported:
-    """Write the model of a run as one file that needs neither torch nor this package, and its description beside it.
+    """Write the model of a run as one file that needs neither torch nor this package, and its description next to it.
 
     The file is compared with the model first, and not written if they disagree.
 
