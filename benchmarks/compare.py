@@ -1,13 +1,13 @@
-"""Train several methods over several seeds under one recipe and print the table that stands in docs/results.md.
+"""Train several methods over several seeds under one recipe and print the table of docs/results.md.
 
     python benchmarks/compare.py --recipe digits --seeds 0-4 --out runs/compare-digits
     python benchmarks/compare.py --data cifar10 --root DATA --seeds 0-2 --minutes 4 --out runs/compare-cifar10
-    python benchmarks/compare.py --recipe digits --methods all --pool-distributions uniform,long-tailed,arbitrary --out runs/mixes
+    python benchmarks/compare.py --recipe digits --methods all --pool-distributions uniform,arbitrary --out runs/mixes
 
-With one class mix the table has a column per seed, and differences are taken to the first method named, and from the
-last one to each; with several it has a column per mix, mean (standard deviation). Finished runs in --out are not
-repeated, cut-off ones continue. With --jobs 2 two runs go side by side, one thread each. The figures are those of the
-last checkpoint; no checkpoint is chosen on the test images.
+With one class distribution the table has a column per seed, and paired differences to the first method and of the last
+method to each. With several it has a column per distribution, mean (standard deviation). Finished runs in --out are not
+repeated, interrupted ones are resumed. With --jobs 2 two runs train in parallel, one thread each. The accuracies are
+those of the last checkpoint; no checkpoint is chosen on the test images.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from unissl.config import ConfigTree, merge, parse_overrides
+from unissl.config import ConfigTree, merge, parse_overrides, without_none
 from unissl.run_folder import RunFolder
 from unissl.utils.progress import silenced
 
 
 def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
-    """Start, continue or just read one run."""
+    """Start, resume or read one run."""
     from unissl.cli.process import prepare_process
 
     prepare_process()
@@ -43,7 +43,7 @@ def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
 
 
 def chosen_methods(text: str) -> list[str]:
-    """Names with commas between them, or ``all`` for every closed-set name, the open-set ones left out."""
+    """Comma-separated names, or ``all`` for every closed-set method."""
     if text != "all":
         return text.split(",")
     from unissl.methods.registry import all_methods
@@ -68,24 +68,24 @@ def interval(values: np.ndarray[Any, Any]) -> str:
     return f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
 
 
-def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]) -> None:
+def print_table(results: dict[str, dict[int, dict[str, Any]]], seeds: list[int]) -> None:
     accuracies = {
-        method: np.array([100 * by_seed[seed]["accuracy"]["last"] for seed in chosen])
+        method: np.array([100 * by_seed[seed]["accuracy"]["last"] for seed in seeds])
         for method, by_seed in results.items()
     }
-    opened = all("auroc" in summary for by_seed in results.values() for summary in by_seed.values())
-    head = ["method", *(f"seed {seed}" for seed in chosen), "mean", "sd", *["AUROC (sd)"] * opened, "steps", "seconds"]
+    open_set = all("auroc" in summary for by_seed in results.values() for summary in by_seed.values())
+    head = ["method", *(f"seed {seed}" for seed in seeds), "mean", "sd", *["AUROC (sd)"] * open_set, "steps", "seconds"]
     print("| " + " | ".join(head) + " |")
     print("|---" * len(head) + "|")
     for method, values in accuracies.items():
         cells = " | ".join(f"{value:.1f}" for value in values)
         by_seed = results[method].values()
         steps = sorted({summary["steps"] for summary in by_seed})
-        shown = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
+        steps_text = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
         seconds = np.mean([summary["seconds"] for summary in by_seed])
         spread = f"{values.std(ddof=1):.1f}" if len(values) > 1 else "-"
-        found = f"{mean_and_sd([100 * summary['auroc'] for summary in by_seed])} | " if opened else ""
-        print(f"| {method} | {cells} | {values.mean():.1f} | {spread} | {found}{shown} | {seconds:.0f} |")
+        auroc = f"{mean_and_sd([100 * summary['auroc'] for summary in by_seed])} | " if open_set else ""
+        print(f"| {method} | {cells} | {values.mean():.1f} | {spread} | {auroc}{steps_text} | {seconds:.0f} |")
     print()
     first, *others = accuracies
     pairs = [(other, first) for other in others] + [(other, middle) for other in others[-1:] for middle in others[:-1]]
@@ -93,14 +93,16 @@ def print_table(results: dict[str, dict[int, dict[str, Any]]], chosen: list[int]
         print(f"- {one} minus {other}, paired over seeds: {interval(accuracies[one] - accuracies[other])} points")
 
 
-def print_mixes(results: dict[str, dict[str, dict[int, dict[str, Any]]]], profiles: list[str], rows: list[str]) -> None:
-    """A row per method, a column per class mix: mean (sd) of the last checkpoint."""
-    print("| method | " + " | ".join(profiles) + " | seconds |")
-    print("|---" * (len(profiles) + 2) + "|")
-    for method in rows:
-        found = [list(results[profile][method].values()) for profile in profiles]
-        cells = [mean_and_sd([100 * summary["accuracy"]["last"] for summary in summaries]) for summaries in found]
-        seconds = np.mean([summary["seconds"] for summaries in found for summary in summaries])
+def print_distributions(
+    results: dict[str, dict[str, dict[int, dict[str, Any]]]], distributions: list[str], methods: list[str]
+) -> None:
+    """A row per method, a column per class distribution: mean (sd) of the last checkpoint."""
+    print("| method | " + " | ".join(distributions) + " | seconds |")
+    print("|---" * (len(distributions) + 2) + "|")
+    for method in methods:
+        columns = [list(results[one][method].values()) for one in distributions]
+        cells = [mean_and_sd([100 * summary["accuracy"]["last"] for summary in summaries]) for summaries in columns]
+        seconds = np.mean([summary["seconds"] for summaries in columns for summary in summaries])
         print(f"| {method} | " + " | ".join(cells) + f" | {seconds:.0f} |")
 
 
@@ -122,7 +124,9 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--methods", default="labels-only,fixmatch,sage")
-    parser.add_argument("--pool-distributions", default="", help="class mixes of the pool; by default the recipe's")
+    parser.add_argument(
+        "--pool-distributions", default="", help="class distributions of the pool; by default the recipe's"
+    )
     parser.add_argument("--seeds", type=seeds, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--set", action="append", default=[])
@@ -131,34 +135,29 @@ def main() -> None:
     arguments = parser.parse_args()
 
     from unissl.autoconfig.recipes import with_recipe
-    from unissl.cli.options import given
 
     data = {"name": arguments.data, "root": arguments.root and arguments.root.resolve()}
-    said = given({"data": data, "train": {"minutes": arguments.minutes}, "machine": {"threads": 1}})
-    said = merge(said, parse_overrides(arguments.set))
+    overrides = without_none({"data": data, "train": {"minutes": arguments.minutes}, "machine": {"threads": 1}})
+    overrides = merge(overrides, parse_overrides(arguments.set))
     methods = chosen_methods(arguments.methods)
-    profiles = arguments.profiles.split(",") if arguments.profiles else [""]
+    distributions = arguments.pool_distributions.split(",") if arguments.pool_distributions else [""]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=context, max_tasks_per_child=1) as pool:
         futures = {}
-        for seed, profile, method in itertools.product(arguments.seeds, profiles, methods):
-            tree = merge(
-                said, given({"method": {"name": method}, "seed": seed, "split": {"pool_distribution": profile or None}})
-            )
-            name = "-".join(part for part in (method, profile, str(seed)) if part)
+        for seed, distribution, method in itertools.product(arguments.seeds, distributions, methods):
+            split = {"pool_distribution": distribution or None}
+            tree = merge(overrides, without_none({"method": {"name": method}, "seed": seed, "split": split}))
+            name = "-".join(part for part in (method, distribution, str(seed)) if part)
             task = pool.submit(one_run, with_recipe(tree, arguments.recipe), arguments.out / name)
-            futures[profile, method, seed] = task
+            futures[distribution, method, seed] = task
         results = {
-            profile: {
-                method: {seed: futures[profile, method, seed].result() for seed in arguments.seeds}
-                for method in methods
-            }
-            for profile in profiles
+            one: {method: {seed: futures[one, method, seed].result() for seed in arguments.seeds} for method in methods}
+            for one in distributions
         }
-    if len(profiles) == 1:
-        print_table(results[profiles[0]], arguments.seeds)
+    if len(distributions) == 1:
+        print_table(results[distributions[0]], arguments.seeds)
     else:
-        print_mixes(results, profiles, methods)
+        print_distributions(results, distributions, methods)
     print(f"\n{cpu_name()}, {os.cpu_count()} cores, {datetime.date.today().isoformat()}")
 
 

@@ -1,10 +1,10 @@
-"""SAGEClassifier beside scikit-learn on Fashion-MNIST: the table of docs/results.md.
+"""SAGEClassifier against scikit-learn on Fashion-MNIST: the table of docs/results.md.
 
     python benchmarks/fashion_estimator.py --seeds 0,1,2
 
-40 labels and the 12,395 unlabelled images of the arbitrary mix with gamma 100; accuracy on the 10,000 test images.
-scikit-learn's classifiers learn from the same images as pixels in 0..1, and logistic regression also from the vectors
-of the frozen network that SAGEClassifier uses.
+40 labels and the 12,395 unlabelled images of the arbitrary distribution with gamma 100; accuracy on the 10,000 test
+images. scikit-learn's classifiers learn from the same images as pixels in 0..1, and logistic regression also from the
+features of the frozen backbone that SAGEClassifier uses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unissl import SAGEClassifier  # noqa: E402
 from unissl.data import DataConfig, Dataset, load  # noqa: E402
 from unissl.splits import SplitConfig, make_split  # noqa: E402
 
-PREDICTED_AT_ONCE = 256
+BATCH_SIZE = 256
 
 
 def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
@@ -37,33 +37,33 @@ def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
     rows = np.concatenate([split.labelled, split.unlabelled])
     images, test_images, truth = np.asarray(dataset.train.images[rows]), dataset.test.images, dataset.test.labels
     y = np.concatenate([split.labels, np.full(len(split.unlabelled), -1)])
-    given = y >= 0
+    labelled = y >= 0
 
     start = time.perf_counter()
     sage = SAGEClassifier(random_state=seed).fit(images, y)
     seconds = time.perf_counter() - start
-    found: dict[str, Any] = {
+    scores: dict[str, Any] = {
         "sage": sage.score(test_images, truth),
-        "logistic regression, vectors": LogisticRegression(max_iter=1000)
-        .fit(vectors(sage, images[given]), y[given])
-        .score(vectors(sage, test_images), truth),
+        "logistic regression, features": LogisticRegression(max_iter=1000)
+        .fit(features(sage, images[labelled]), y[labelled])
+        .score(features(sage, test_images), truth),
     }
     pixels, test_pixels = (np.asarray(table).reshape(len(table), -1) / 255 for table in (images, test_images))
     regression = LogisticRegression(max_iter=1000)
-    found["logistic regression, pixels"] = regression.fit(pixels[given], y[given]).score(test_pixels, truth)
+    scores["logistic regression, pixels"] = regression.fit(pixels[labelled], y[labelled]).score(test_pixels, truth)
     spreading = LabelSpreading(kernel="knn", n_neighbors=10)
-    found["label spreading, pixels"] = spreading.fit(pixels, y).score(test_pixels, truth)
+    scores["label spreading, pixels"] = spreading.fit(pixels, y).score(test_pixels, truth)
     self_training = SelfTrainingClassifier(LogisticRegression(max_iter=1000))
-    found["self-training, pixels"] = self_training.fit(pixels, y).score(test_pixels, truth)
-    return {name: 100 * value for name, value in found.items()} | {"seconds of sage": seconds}
+    scores["self-training, pixels"] = self_training.fit(pixels, y).score(test_pixels, truth)
+    return {name: 100 * value for name, value in scores.items()} | {"seconds of sage": seconds}
 
 
-def vectors(fitted: SAGEClassifier, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Standardised vectors of the frozen network, as the classifier is given them."""
-    made = fitted._fitted
-    views = made.inputs.prediction(np.asarray(images), made.config, torch.device("cpu"))
-    starts = range(0, len(images), PREDICTED_AT_ONCE)
-    parts = [views("none", np.arange(start, min(start + PREDICTED_AT_ONCE, len(images)))) for start in starts]
+def features(fitted: SAGEClassifier, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Standardised features of the frozen backbone, the input of the classifier."""
+    fit = fitted._fitted
+    views = fit.inputs.prediction(np.asarray(images), fit.config, torch.device("cpu"))
+    starts = range(0, len(images), BATCH_SIZE)
+    parts = [views("none", np.arange(start, min(start + BATCH_SIZE, len(images)))) for start in starts]
     return torch.cat(parts).numpy()
 
 
@@ -72,14 +72,14 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     seeds = [int(seed) for seed in parser.parse_args().seeds.split(",")]
     dataset = load(DataConfig(name="fashion-mnist"))
-    found = []
+    rows = []
     for seed in seeds:
-        found.append(one_seed(dataset, seed))
-        print(f"seed {seed}: " + ", ".join(f"{name} {value:.1f}" for name, value in found[-1].items()), flush=True)
+        rows.append(one_seed(dataset, seed))
+        print(f"seed {seed}: " + ", ".join(f"{name} {value:.1f}" for name, value in rows[-1].items()), flush=True)
     print("| | " + " | ".join(f"seed {seed}" for seed in seeds) + " | mean |")
     print("|---" * (len(seeds) + 2) + "|")
-    for name in found[0]:
-        values = [result[name] for result in found]
+    for name in rows[0]:
+        values = [result[name] for result in rows]
         print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in values) + f" | {np.mean(values):.1f} |")
 
 

@@ -1,10 +1,10 @@
-"""A pool of a million images: how fast the cache is built, whether a killed build goes on, what training costs.
+"""A pool of a million images: speed of the cache build, resuming a killed build, cost of training.
 
     python benchmarks/large_pool.py --folder /somewhere/with/8/GB
 
-Writes a parquet file of synthetic 32 x 32 images, builds its cache, kills the builder with SIGKILL on the way and lets
-another one go on; decodes a folder of JPEG photos for the rate that people will see; and trains on the large pool and
-on one of 10,000, a few steps of each in turn, so that whatever else the machine does meets both. Prints JSON.
+Writes a parquet file of synthetic 32 x 32 images and builds its cache; the builder is killed with SIGKILL and another
+one resumes. Decodes a folder of JPEG photos for a realistic rate. Trains on the large pool and on one of 10,000, a few
+steps of each in turn, so that other load on the machine slows both. Prints JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROW_GROUP = 10_000
 
 
 def write_parquet(path: Path, count: int) -> None:
-    """Uncompressed images (BMP), so that writing a million takes seconds; all differ. 40 labels, the rest is a pool."""
+    """Uncompressed images (BMP), so that a million take seconds to write; none equal. 40 labels, the rest is the pool."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from PIL import Image
@@ -39,8 +39,8 @@ def write_parquet(path: Path, count: int) -> None:
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     schema = pa.schema([("image", kind), ("label", pa.int64())])
     rng = np.random.default_rng(0)
-    draft = path.with_suffix(".draft")
-    with pq.ParquetWriter(draft, schema, compression="none", use_dictionary=False) as writer:
+    partial = path.with_suffix(".partial")
+    with pq.ParquetWriter(partial, schema, compression="none", use_dictionary=False) as writer:
         for start in range(0, count, ROW_GROUP):
             rows = np.arange(start, min(start + ROW_GROUP, count))
             pixels = rng.integers(0, 256, (len(rows), 3 * SIDE * SIDE), dtype=np.uint8)
@@ -48,7 +48,7 @@ def write_parquet(path: Path, count: int) -> None:
             labels = [int(row) % CLASSES if row < LABELLED else None for row in rows]
             columns = [pa.array(images, kind), pa.array(labels, pa.int64())]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-    draft.rename(path)
+    partial.rename(path)
 
 
 def write_photos(folder: Path, count: int) -> None:
@@ -56,10 +56,10 @@ def write_photos(folder: Path, count: int) -> None:
 
     rng = np.random.default_rng(0)
     for number in range(count):
-        place = folder / f"class{number % 2}" if number < 8 else folder / "unlabeled"
-        place.mkdir(parents=True, exist_ok=True)
+        subfolder = folder / f"class{number % 2}" if number < 8 else folder / "unlabeled"
+        subfolder.mkdir(parents=True, exist_ok=True)
         coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
-        coarse.resize((640, 480)).save(place / f"{number}.jpg", quality=90)
+        coarse.resize((640, 480)).save(subfolder / f"{number}.jpg", quality=90)
 
 
 def worker(name: str, root: Path, **options: Any) -> subprocess.Popen[str]:
@@ -89,33 +89,33 @@ def build_with_a_kill(source: Path, cache: Path, count: int) -> dict[str, float]
         time.sleep(0.5)
     process.kill()
     process.wait()
-    first, kept = time.monotonic() - started, rows_done(cache)
+    first, resumed = time.monotonic() - started, rows_done(cache)
     second = timed_load("parquet", source)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "images": count,
         "images_per_second_of_CPU": round(count / (used.ru_utime + used.ru_stime)),
         "killed_after_seconds": round(first, 1),
-        "rows_kept": kept,
-        "seconds_to_go_on": round(second, 1),
+        "rows_kept": resumed,
+        "seconds_to_resume": round(second, 1),
         "images_per_second": round(count / (first + second)),
-        "images_per_second_after_the_kill": round((count - kept) / second),
-        "seconds_to_open_when_made": round(timed_load("parquet", source), 1),
+        "images_per_second_after_the_kill": round((count - resumed) / second),
+        "seconds_to_open_when_built": round(timed_load("parquet", source), 1),
     }
 
 
 def train_in_turn(large: Path, small: Path, steps: int, pairs: int) -> dict[str, Any]:
     processes = {"large": worker("train", large), "small": worker("train", small)}
     for process in processes.values():
-        ask(process, 3)  # the first steps also fill caches
+        run_steps(process, 3)  # the first steps also fill caches
     medians: dict[str, list[float]] = {name: [] for name in processes}
     memory: dict[str, dict[str, int]] = {name: {} for name in processes}
     for turn in range(pairs):
         order = list(processes) if turn % 2 else list(processes)[::-1]
         for name in order:
-            said = ask(processes[name], steps // pairs)
-            medians[name].append(said["seconds"])
-            for key, value in said["memory"].items():
+            report = run_steps(processes[name], steps // pairs)
+            medians[name].append(report["seconds"])
+            for key, value in report["memory"].items():
                 memory[name][key] = max(value, memory[name].get(key, 0))
     for process in processes.values():
         process.communicate("", timeout=60)
@@ -129,14 +129,14 @@ def train_in_turn(large: Path, small: Path, steps: int, pairs: int) -> dict[str,
     }
 
 
-def ask(process: subprocess.Popen[str], steps: int) -> Any:
+def run_steps(process: subprocess.Popen[str], steps: int) -> Any:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{steps}\n")
     process.stdin.flush()
     return json.loads(process.stdout.readline())
 
 
-def be_worker(name: str, root: Path) -> None:
+def run_worker(name: str, root: Path) -> None:
     from unissl.data import DataConfig, load
 
     if name.startswith("load"):
@@ -146,7 +146,7 @@ def be_worker(name: str, root: Path) -> None:
 
 
 def train_on_demand(root: Path) -> None:
-    """For each number on stdin so many steps; answers with the median time of one and the memory of the process."""
+    """For each number read from stdin, train that many steps; print the median time of one and the process's memory."""
     from unissl.cli.process import prepare_process
 
     prepare_process()
@@ -155,7 +155,7 @@ def train_on_demand(root: Path) -> None:
     from unissl.data import load
     from unissl.run.budget import StepTimer
     from unissl.run.config import build_config, fit_to_data
-    from unissl.run.pipeline import build_split
+    from unissl.run.inputs import prepare_inputs
     from unissl.run.setup import build_training
 
     torch.set_num_threads(1)
@@ -167,55 +167,59 @@ def train_on_demand(root: Path) -> None:
     config = build_config(tree)
     dataset = load(config.data)
     config = fit_to_data(config, dataset)
-    rehearsal = StepTimer(config, *build_training(config, dataset, build_split(config, dataset), torch.device("cpu")))
+    timer = StepTimer(config, *build_training(prepare_inputs(config, dataset, torch.device("cpu"))))
     number = 0
     for line in sys.stdin:
         seconds = []
         for _ in range(int(line)):
             started = time.perf_counter()
-            rehearsal.step(number)
+            timer.step(number)
             seconds.append(time.perf_counter() - started)
             number += 1
         print(json.dumps({"seconds": statistics.median(seconds), "memory": memory_in_mb()}), flush=True)
 
 
 def memory_in_mb() -> dict[str, int]:
-    """Resident now, of that anonymous and file-backed, and the most there ever was."""
+    """Resident now, anonymous and file-backed parts of it, and the peak."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {key: int(lines[key].split()[0]) // 1024 for key in ("VmRSS", "RssAnon", "RssFile", "VmHWM")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="place for data and cache; kept for the next time")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for data and cache; reused by the next call")
     parser.add_argument("--images", type=int, default=1_000_000)
     parser.add_argument("--small", type=int, default=10_000)
     parser.add_argument("--photos", type=int, default=3_000)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.worker:
-        be_worker(given.worker, given.folder)
+    options = parser.parse_args()
+    if options.worker:
+        run_worker(options.worker, options.folder)
         return
-    given.folder.mkdir(parents=True, exist_ok=True)
-    cache = given.folder / "cache"
+    options.folder.mkdir(parents=True, exist_ok=True)
+    cache = options.folder / "cache"
     os.environ["UNISSL_CACHE"] = str(cache)
-    large, small, photos = given.folder / "large.parquet", given.folder / "small.parquet", given.folder / "photos"
-    for path, count in ((large, given.images), (small, given.small)):
+    large, small, photos = options.folder / "large.parquet", options.folder / "small.parquet", options.folder / "photos"
+    for path, count in ((large, options.images), (small, options.small)):
         if not path.exists():
             write_parquet(path, count)
     if not photos.exists():
-        write_photos(photos, given.photos)
-    found: dict[str, Any] = {}
+        write_photos(photos, options.photos)
+    results: dict[str, Any] = {}
     if not list(cache.glob("parquet-*/manifest.json")):
-        found["cache"] = build_with_a_kill(large, cache, given.images)
-        print(json.dumps(found["cache"]), file=sys.stderr, flush=True)
+        results["cache"] = build_with_a_kill(large, cache, options.images)
+        print(json.dumps(results["cache"]), file=sys.stderr, flush=True)
         seconds = timed_load("folder", photos)
-        found["photos"] = {"images": given.photos, "pixels": "640 x 480", "per_second": round(given.photos / seconds)}
+        results["photos"] = {
+            "images": options.photos,
+            "pixels": "640 x 480",
+            "per_second": round(options.photos / seconds),
+        }
     timed_load("parquet", small)
-    found["training"] = train_in_turn(large, small, given.steps, given.pairs)
-    print(json.dumps(found, indent=2))
+    results["training"] = train_in_turn(large, small, options.steps, options.pairs)
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

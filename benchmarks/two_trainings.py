@@ -1,10 +1,10 @@
-"""Two trainings that share the cores, beside one alone: what waiting threads take from each other.
+"""Two trainings that share the cores, against one alone: the cost of waiting threads.
 
     python benchmarks/two_trainings.py
 
-SAGE on vectors, of noise, with as many threads as there are cores, alone and two at once, with threads that wait asleep
-(what `unissl train` asks for) and with libgomp's own way of waiting. Prints the time of a step and how often as long it
-takes with two; 2.0 is what sharing costs.
+SAGE on random features, with as many threads as there are cores, alone and two at once, with threads that sleep while
+they wait (as `unissl train` sets it) and with libgomp's default. Prints the time of a step and the ratio of two to one;
+2.0 is the cost of sharing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 
 from unissl.cli.process import SPINS
 
-BY_ITSELF = 300_000
-"""Rounds that libgomp waits in by itself."""
+DEFAULT_SPINS = 300_000
+"""libgomp's default."""
 TRAINING = """
 import sys, time
 from unissl.cli.process import prepare_process
@@ -38,13 +38,13 @@ print(seconds(steps) / steps)
 
 
 def step(spins: int, steps: int, trainings: int) -> float:
-    """Milliseconds of a step, mean over trainings that begin together."""
-    command, said = [sys.executable, "-c", TRAINING, str(steps)], os.environ | {"GOMP_SPINCOUNT": str(spins)}
-    running = [subprocess.Popen(command, env=said, stdout=subprocess.PIPE, text=True) for _ in range(trainings)]
-    answers = [process.communicate()[0] for process in running]
+    """Milliseconds of a step, mean over trainings that start together."""
+    command, env = [sys.executable, "-c", TRAINING, str(steps)], os.environ | {"GOMP_SPINCOUNT": str(spins)}
+    running = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(trainings)]
+    outputs = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
         raise SystemExit("A training has failed.")
-    return 1000 * sum(map(float, answers)) / trainings
+    return 1000 * sum(map(float, outputs)) / trainings
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     steps = parser.parse_args().steps
     print("| threads wait | ms a step, alone | two at once | ratio |\n|---|---|---|---|")
-    for name, spins in (("asleep", SPINS), ("as libgomp does", BY_ITSELF)) * 2:
+    for name, spins in (("asleep", SPINS), ("by libgomp's default", DEFAULT_SPINS)) * 2:
         alone, both = (step(spins, steps, trainings) for trainings in (1, 2))
         print(f"| {name} | {alone:.0f} | {both:.0f} | {both / alone:.1f} |", flush=True)
 

@@ -1,95 +1,119 @@
-"""unissl bench"""
+"""Benchmark unissl against a plain PyTorch implementation, interleaved.
+
+    PYTHONPATH=benchmarks python -m suite step --threads 2 --out runs/bench-step
+
+All benchmarks take about an hour on two cores and up to 12 GB of memory; nothing else should run meanwhile. Each ratio
+is the median of at least five pairs, with its range. Results go to bench.json, with a chart of each benchmark.
+
+step: a whole training step. augment: views on one core. gri: SAGE's graph loss on one core. waiting: time of the parts
+of a step. startup: --help and evaluation. memory: peak memory and page faults. growth: batch, pool, classes. methods: a
+step of each method against FixMatch's.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from statistics import median
+from typing import Any
 
-if TYPE_CHECKING:
-    from unissl.bench.measure import Result
+from rich.table import Column, Table
 
-What = Literal["step", "augment", "gri", "waiting", "startup", "memory", "growth", "methods", "all"]
+from suite import machine
+from suite.augment import augment
+from suite.charts import draw
+from suite.gri import gri
+from suite.growth import growth
+from suite.measure import Result
+from suite.memory import memory
+from suite.methods import methods
+from suite.setup import Setup
+from suite.startup import startup
+from suite.step import step
+from suite.waiting import waiting
+from unissl.cli import listings
+from unissl.cli.process import prepare_process
+from unissl.errors import UserError
+from unissl.plots.charts import save
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import write_json
+from unissl.utils.progress import log_to_stderr
+
+BENCHMARKS: dict[str, Callable[[Setup], Result]] = {
+    "startup": startup,
+    "augment": augment,
+    "gri": gri,
+    "step": step,
+    "waiting": waiting,
+    "memory": memory,
+    "growth": growth,
+    "methods": methods,
+}
+"""In the order in which they run."""
 
 
-def bench(what: What = "all", /, *, quick: bool = False, threads: int | None = None, out: Path | None = None) -> None:
-    """Measure the speed of this machine: our path and a plain one, in turns.
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; an error of the user is printed as one sentence, with exit code 1."""
+    parser = argparse.ArgumentParser("suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", default="all", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("--quick", action="store_true", help="tiny cases, under a minute in all: a smoke test")
+    parser.add_argument("--threads", type=int, help="CPU threads of the steps; by default torch's")
+    parser.add_argument("--out", type=Path, help="folder for the results; by default runs/bench-DATE-TIME")
+    options = parser.parse_args(arguments)
+    log_to_stderr()
+    try:
+        run_benchmarks(options.name, options.quick, options.threads, options.out)
+    except UserError as error:
+        sys.exit(f"error: {error}")
 
-    All of it takes about an hour on two cores and up to 12 GB of memory; nothing else should run meanwhile. Each ratio
-    is the median of at least five pairs, with its range. Results go to bench.json, with a picture of each benchmark.
 
-    Example: unissl bench step --threads 2 --out runs/bench-step
-
-    Parameters
-    ----------
-    what
-        step: a whole training step. augment: views on one core. gri: SAGE's graph loss on one core. waiting: where a
-        step's time goes. startup: --help and evaluation. memory: peak and page faults. growth: batch, pool, classes.
-        methods: each beside FixMatch.
-    quick
-        Tiny cases, under a minute in all: shows that everything works; the numbers mean little.
-    threads
-        CPU threads of the steps; by default what torch finds.
-    out
-        Folder for the results; by default runs/bench-DATE-TIME.
-    """
-    import sys
-    import time
-
-    from unissl.errors import UserError
-
+def run_benchmarks(name: str, quick: bool, threads: int | None, out: Path | None) -> None:
+    """Run one benchmark, or all, and write bench.json and the charts to a new folder."""
     if sys.platform == "win32":
         raise UserError(
             "The benchmarks stop and continue processes, which Windows cannot do; run them on Linux or macOS."
         )
     if threads is not None and threads < 1:
         raise UserError(f"--threads takes a number of at least 1, not {threads}.")
-    from unissl.bench.charts import draw
-    from unissl.bench.setup import Setup
-    from unissl.bench.suite import BENCHMARKS, as_json
-    from unissl.cli.process import prepare_process
-    from unissl.plots.charts import save
-    from unissl.run_folder import RunFolder, write_json
-
     folder = RunFolder(out or Path("runs") / time.strftime("bench-%Y%m%d-%H%M%S"))
-    folder.refuse_if_taken()
+    folder.check_unused()
     folder.create()
     setup = Setup(threads, quick, prepare_process)
     results: list[Result] = []
-    for name in BENCHMARKS if what == "all" else (what,):
-        result = BENCHMARKS[name](setup)
+    for one in BENCHMARKS if name == "all" else (name,):
+        result = BENCHMARKS[one](setup)
         results.append(result)
         show(result)
-        save(draw(result), folder.path / name)
-        write_json(folder.path / "bench.json", as_json(setup, results))  # what is measured is kept, whatever comes next
+        save(draw(result), folder.path / one)
+        write_json(folder.path / "bench.json", as_json(setup, results))  # after each, so that a failure loses only one
     print(f"written to {folder.path}")
 
 
+def as_json(setup: Setup, results: Sequence[Result]) -> dict[str, Any]:
+    return {"machine": machine.facts(setup), "benchmarks": {result.name: result.as_json() for result in results}}
+
+
 def show(result: Result) -> None:
-    """A table of seconds and ratios, and what else was found, case by case."""
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    from unissl.cli.listings import WIDE
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDE)
+    """Print a table of seconds, ratios and further numbers, a row per case."""
     ours, other = result.sides
     table = Table(Column("case"), f"{ours}, s", f"{other}, s", f"{result.ratio} (range)", "also", title=result.title)
     for row in result.rows:
-        cells = [_seconds(row.ours), _seconds(row.other)]
-        ratio = row.ratio
-        cells.append("-" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})")
-        also = ", ".join(f"{name} {_value(value)}" for name, value in row.facts.items())
-        table.add_row(row.case, *cells, also)
-    console.print(table)
+        ratio = "-" if row.ratio is None else f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"
+        also = ", ".join(f"{name} {_number(value)}" for name, value in row.facts.items())
+        table.add_row(row.case, _seconds(row.ours), _seconds(row.other), ratio, also)
+    listings.show(table)
 
 
-def _seconds(values: object) -> str:
-    from statistics import median
-
-    return f"{median(values):.4g}" if isinstance(values, list | tuple) and values else "-"
+def _seconds(values: Sequence[float]) -> str:
+    return f"{median(values):.4g}" if values else "-"
 
 
-def _value(value: float | int | str | None) -> str:
+def _number(value: float | int | str | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

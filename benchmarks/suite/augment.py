@@ -9,12 +9,12 @@ from statistics import median
 
 import torch
 
+from suite.cases import MEAN, STD, random_images
+from suite.measure import Result, Row, seconds_of
+from suite.plain_views import plain_batch, plain_bytes
+from suite.setup import Setup
+from suite.worker import repeat
 from unissl.augment import AugmentConfig, make_view, normalise
-from unissl.bench.cases import MEAN, STD, random_images
-from unissl.bench.measure import Result, Row, seconds_of
-from unissl.bench.plain_views import plain_batch, plain_bytes
-from unissl.bench.setup import Setup
-from unissl.bench.worker import repeat
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class OurViewsOf:
         steps = iter(range(10**9))
 
         def call() -> None:
-            made = make_view(self.case.view, images, AugmentConfig(), seed=0, step=next(steps), stream="unlabelled")
+            view = make_view(self.case.view, images, AugmentConfig(), seed=0, step=next(steps), stream="unlabelled")
             if self.case.floats:
-                normalise(made, MEAN, STD)
+                normalise(view, MEAN, STD)
 
         repeat(turn, call)
 

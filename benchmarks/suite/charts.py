@@ -1,11 +1,11 @@
-"""A picture of a benchmark: the ratios with their spread, and the seconds of both sides."""
+"""Chart of a benchmark: ratios with their range, and the seconds of both sides."""
 
 from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from unissl.bench.measure import Result, Spread
+from suite.measure import Result, Spread
 from unissl.plots.charts import BLUE, ORANGE
 
 
@@ -15,13 +15,13 @@ def draw(result: Result) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)
-    for place, row in enumerate(rows):
+    for y, row in enumerate(rows):
         for shift, seconds, colour in ((-0.12, row.ours, BLUE), (0.12, row.other, ORANGE)):
             if seconds:
-                _draw(left, place + shift, Spread.of(seconds), colour)
+                _draw(left, y + shift, Spread.of(seconds), colour)
         if row.ratio is not None:
-            _draw(right, place, row.ratio, BLUE)
-            right.annotate(f"  {row.ratio.median:.2f}", (row.ratio.high, place), va="center", fontsize=8)
+            _draw(right, y, row.ratio, BLUE)
+            right.annotate(f"  {row.ratio.median:.2f}", (row.ratio.high, y), va="center", fontsize=8)
     left.set_yticks(range(len(rows)), [row.case for row in rows])
     left.invert_yaxis()
     left.set_xscale("log")
@@ -32,7 +32,7 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def _draw(ax: Axes, place: float, spread: Spread, colour: str) -> None:
-    """A dot at the median with a line over the range; bars would need a zero, which a logarithmic axis lacks."""
-    reach = [[spread.median - spread.low], [spread.high - spread.median]]
-    ax.errorbar(spread.median, place, xerr=reach, fmt="o", color=colour, capsize=3)
+def _draw(ax: Axes, y: float, spread: Spread, colour: str) -> None:
+    """A dot at the median with a line over the range; bars need a zero, which a logarithmic axis lacks."""
+    error = [[spread.median - spread.low], [spread.high - spread.median]]
+    ax.errorbar(spread.median, y, xerr=error, fmt="o", color=colour, capsize=3)

@@ -1,4 +1,4 @@
-"""Useful arithmetic of a network: what its convolutions must do, whatever the way they are done."""
+"""Useful arithmetic of a network: the operations of direct convolutions, whatever algorithm computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic limit: float32 matrix products of a size that suits any cache, on as many threads as the rest."""
+"""The arithmetic limit: large float32 matrix products, on as many threads as the rest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from statistics import mean
 
 import torch
 
-from unissl.bench.measure import Report, median_fact
+from suite.measure import Report, median_fact
 
 
 @dataclass(frozen=True)
 class Gemm:
-    """Products of two square matrices, about a second of them each turn."""
+    """A turn is about a second of products of two square matrices."""
 
     size: int = 2048
     products: int = 16
@@ -36,11 +36,11 @@ class Gemm:
 
 
 def peak(reports: Sequence[Report]) -> float:
-    """The best rate of the run, that of its one fastest product, in GFLOP/s."""
+    """The rate of the fastest product in GFLOP/s."""
     return max(report.facts["gflops"] for report in reports)
 
 
 def sustained(reports: Sequence[Report]) -> float:
-    """The median of the rates over a second, in GFLOP/s: the limit under what else disturbs the machine, which slows
-    a step of seconds but misses the fastest product."""
+    """The median of the rates over a second in GFLOP/s: the limit with other load on the machine, which slows a step of
+    seconds but not the fastest product."""
     return median_fact(reports, "sustained")

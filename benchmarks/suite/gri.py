@@ -1,4 +1,4 @@
-"""(c) GRI, forward and backward on one core: the thin form against whole matrices, and how much memory each takes."""
+"""(c) GRI, forward and backward on one core: the thin form against whole matrices, in time and memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unissl.bench.measure import Result, Row, median_fact, seconds_of
-from unissl.bench.plain_gri import plain_contrast
-from unissl.bench.setup import Setup
-from unissl.bench.usage import usage
+from suite.measure import Result, Row, median_fact, seconds_of
+from suite.plain_gri import plain_contrast
+from suite.setup import Setup
+from suite.usage import usage
 from unissl.ops.graph import contrast_loss
 from unissl.ops.simplex import simplex_anchors
 

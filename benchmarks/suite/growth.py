@@ -1,4 +1,4 @@
-"""(g) Step time and memory as batches, the pool and the number of classes grow; each beside the smallest."""
+"""(g) Step time and memory as batches, the pool and the number of classes grow, compared with the smallest."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from statistics import median
 
 import numpy as np
 
-from unissl.bench.cases import SHORT, TINY, StepCase, random_images
-from unissl.bench.measure import Report, Result, Row, peak_megabytes, seconds_of
-from unissl.bench.ours import OurStep
-from unissl.bench.setup import Setup
-from unissl.bench.step import images_of
+from suite.cases import SHORT, TINY, StepCase, random_images
+from suite.measure import Report, Result, Row, peak_megabytes, seconds_of
+from suite.ours import OurStep
+from suite.setup import Setup
+from suite.step import images_of
 from unissl.errors import UserError
 
 BLOCK = 10_000
-"""Images that are made up; a larger pool repeats them."""
+"""Images that are generated; a larger pool repeats them."""
 
 
 def growth(setup: Setup) -> Result:
@@ -36,11 +36,11 @@ def growth(setup: Setup) -> Result:
             for k in factors
         },
     )
-    with tempfile.TemporaryDirectory(prefix="unissl-bench-") as place:
-        path = write_pool(Path(place), max(pools), base.size)
+    with tempfile.TemporaryDirectory(prefix="unissl-bench-") as folder:
+        path = write_pool(Path(folder), max(pools), base.size)
         rows += _rows(setup, {f"pool {n:,}": replace(base, pool=n, pool_file=path) for n in pools})
-    most = 10 * max(classes)
-    rows += _rows(setup, {f"classes {n}": replace(base, classes=n, pool=max(base.pool, most)) for n in classes})
+    pool = max(base.pool, 10 * max(classes))
+    rows += _rows(setup, {f"classes {n}": replace(base, classes=n, pool=pool) for n in classes})
     title = f"Growth of a step of {base.net} at {base.size} px"
     return Result("growth", title, rows, ("smallest", "this"), "times as long")
 
@@ -58,7 +58,7 @@ def _row(label: str, case: StepCase, smallest: Sequence[Report], some: Sequence[
     facts = {
         "images/s": images_of(case) / median(seconds_of(some)),
         "peak MB": peak_megabytes(some),
-        "MB beside the map": max(report.after.anonymous for report in some) / 2**20,
+        "MB without the pool": max(report.after.anonymous for report in some) / 2**20,
         "more than the smallest MB": (some[-1].after.anonymous - smallest[-1].after.anonymous) / 2**20,
     }
     return Row(label, seconds_of(smallest), seconds_of(some), facts)
@@ -69,8 +69,8 @@ def write_pool(folder: Path, count: int, size: int) -> Path:
     needed = count * size * size * 3
     if shutil.disk_usage(folder).free < 1.1 * needed:
         raise UserError(
-            f"The pool takes {needed / 1e9:.1f} GB for a moment, and {folder.parent} has less; "
-            "name a larger place with TMPDIR."
+            f"The pool takes {needed / 1e9:.1f} GB of temporary space, and {folder.parent} has less; "
+            "name a folder on a larger disk with TMPDIR."
         )
     path = folder / "pool.npy"
     images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(count, size, size, 3))

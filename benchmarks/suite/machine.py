@@ -1,4 +1,4 @@
-"""What a measurement has to say about the machine it was made on."""
+"""Facts about the machine and the versions that a measurement was made with."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from suite.setup import Setup
 from unissl import __version__
-from unissl.bench.setup import Setup
 from unissl.utils.cpu import cpu_count
 
 

@@ -1,4 +1,4 @@
-"""Interleaved measurements, and what is said about them: medians, spreads, ratios, one result that goes into JSON."""
+"""Interleaved measurements and their statistics: medians, ranges, ratios, results as JSON."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from unissl.bench.usage import Usage
+from suite.usage import Usage
 
 MIN_ROUNDS = 5
-"""Fewest pairs that a ratio is the median of."""
+"""Pairs that a ratio is the median of, at least."""
 
 Fact = float | int | str | None
 
 
 @dataclass(frozen=True)
 class Report:
-    """A turn of a worker, or the mean of some in a row: how long it took, and what the task says of it.
+    """A turn of a worker, or the mean of several in a row: its seconds, and the facts that the task reports.
 
-    ``before`` and ``after`` are what the process had used at the start of the first and at the end of the last turn.
+    ``before`` and ``after`` are the resources used by the process at the start of the first turn and at the end of the
+    last.
     """
 
     seconds: float
@@ -35,13 +36,13 @@ class Report:
 
     @property
     def system_seconds(self) -> float:
-        """Seconds of one turn that the system took, for page faults above all."""
+        """System time of one turn in seconds, mostly for page faults."""
         return (self.after.system - self.before.system) / self.turns
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some values and the range they lie in."""
+    """Median and range of some values."""
 
     median: float
     low: float
@@ -57,13 +58,13 @@ class Spread:
 
 
 def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
-    """other / ours, pair by pair: above 1 where ours takes less time."""
-    return [theirs / mine for mine, theirs in zip(ours, other, strict=True)]
+    """other / ours, pair by pair: above 1 if ours takes less time."""
+    return [one / our for our, one in zip(ours, other, strict=True)]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured case: seconds of every round on both sides, or on one, and anything else worth knowing."""
+    """One measured case: seconds of every round on both sides, or on one, and further numbers."""
 
     case: str
     ours: Sequence[float] = ()
@@ -108,5 +109,5 @@ def median_fact(reports: Sequence[Report], name: str) -> float:
 
 
 def peak_megabytes(reports: Sequence[Report]) -> float:
-    """Most memory the process ever held."""
+    """Peak memory of the process."""
     return max(report.after.peak for report in reports) / 2**20

@@ -1,15 +1,15 @@
-"""(f) Memory of a training step: the most a process held, page faults, and the system's time for them."""
+"""(f) Memory of a training step: peak, page faults and system time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from statistics import median
 
-from unissl.bench.cases import PAPER, SHORT, TINY
-from unissl.bench.measure import Fact, Result, Row, peak_megabytes, seconds_of
-from unissl.bench.ours import OurStep
-from unissl.bench.plain import PlainStep
-from unissl.bench.setup import Setup
+from suite.cases import PAPER, SHORT, TINY
+from suite.measure import Fact, Result, Row, peak_megabytes, seconds_of
+from suite.ours import OurStep
+from suite.plain import PlainStep
+from suite.setup import Setup
 
 
 def memory(setup: Setup) -> Result:

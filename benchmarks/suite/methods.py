@@ -1,4 +1,4 @@
-"""(h) What a step of each method costs, beside a step of FixMatch, and the hours that the paper gives for a run."""
+"""(h) Cost of a step of each method relative to FixMatch, and the hours that the paper reports for a run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
 
-from unissl.bench.cases import PAPER, SHORT, TINY, StepCase
-from unissl.bench.measure import Fact, Result, Row, median_fact, seconds_of
-from unissl.bench.ours import OurStep
-from unissl.bench.setup import Setup
+from suite.cases import PAPER, SHORT, TINY, StepCase
+from suite.measure import Fact, Result, Row, median_fact, seconds_of
+from suite.ours import OurStep
+from suite.setup import Setup
 from unissl.methods.registry import all_methods
 
 PAPER_HOURS = {"fixmatch": 18.5, "cgmatch": 29.5, "meta-expert": 19.2, "cpg": 22.6, "sage": 18.8}
@@ -18,13 +18,13 @@ BASE = "fixmatch"
 
 
 def methods(setup: Setup) -> Result:
-    everyone = [name for name in all_methods() if name != BASE]
+    others = [name for name in all_methods() if name != BASE]
     if setup.quick:
         rows = _rows(setup, TINY, ["sage"])
     else:
         rows = _rows(setup, PAPER, [name for name in PAPER_HOURS if name != BASE])
-        rows += _rows(setup, SHORT, everyone)
-    title = "Cost of a step of each method, beside FixMatch"
+        rows += _rows(setup, SHORT, others)
+    title = "Cost of a step of each method, relative to FixMatch"
     return Result("methods", title, rows, ("FixMatch", "method"), "times as long")
 
 

@@ -1,11 +1,12 @@
-"""Our path as it is: the loop of ``unissl.run.pipeline`` on a synthetic pool, watched from the hooks of the method.
+"""Training by ``unissl.run.pipeline`` on a synthetic pool, timed from the hooks of the method.
 
-Nothing of the loop is repeated here, so what is measured is what trains. The pause between two turns lies in
-``Method.after_step``, which the loop calls when optimiser and EMA have moved.
+Nothing of the loop is repeated here: what is measured is what trains. A task pauses between two turns in
+``Method.after_step``, which the loop calls after optimiser and EMA have been updated.
 """
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,24 +14,22 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-import torch
-
+from suite.cases import StepCase, inputs_of
 from unissl.batches import Batches, Promoted
-from unissl.bench.cases import StepCase, config_of, synthetic
 from unissl.run.config import RunConfig
 from unissl.run.pipeline import train_and_save, write_config_and_split
 from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import TrainState
 from unissl.types import Batch
+from unissl.utils.progress import silenced
 
-CPU = torch.device("cpu")
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class ReadyBatches(Batches):
-    """Batches that cost nothing: the first one again and again."""
+    """Batches without cost: the first one, repeated."""
 
     @classmethod
     def like(cls, batches: Batches) -> ReadyBatches:
@@ -40,15 +39,15 @@ class ReadyBatches(Batches):
     def first(self) -> Batch:
         return super().at(0)
 
-    def at(self, step: int, joined: Promoted = None) -> Batch:
+    def at(self, step: int, promoted: Promoted = None) -> Batch:
         return self.first
 
 
 class Spans:
-    """Seconds that the training thread spends in the parts of a step, told apart at the method's and optimiser's hooks.
+    """Seconds that the training thread spends in the parts of a step, measured at the method's and optimiser's hooks.
 
-    before: from the last step's end to the losses, so waiting for data and writing the log; forward: the losses;
-    backward; optimiser; ema.
+    before: from the last step's end to the losses (waiting for data, writing the log); forward: the losses; backward;
+    optimiser; ema.
     """
 
     def __init__(self, state: TrainState, clock: Clock = time.perf_counter) -> None:
@@ -58,18 +57,18 @@ class Spans:
         method: Any = state.learner.method
         losses = method.losses
 
-        def watched_losses(*arguments: Any) -> Any:
+        def timed_losses(*arguments: Any) -> Any:
             self.mark("before")
             result = losses(*arguments)
             self.mark("forward")
             return result
 
-        method.losses = watched_losses
+        method.losses = timed_losses
         state.optimizer.register_step_pre_hook(lambda *_: self.mark("backward"))
         state.optimizer.register_step_post_hook(lambda *_: self.mark("optimiser"))
 
     def mark(self, name: str) -> None:
-        """The part ``name`` ends now."""
+        """End the part ``name``."""
         now = self.clock()
         self.seconds[name] = now - self.last
         self.last = now
@@ -77,30 +76,30 @@ class Spans:
 
 @dataclass(frozen=True)
 class OurStep:
-    """A turn is one step of training. Starts in the middle of the budget, where the warm-ups of methods are over."""
+    """A turn is one training step. Starts in the middle of the budget, after the warm-ups of the methods."""
 
     case: StepCase
     ready_data: bool = False
-    """Serve the same batch again and again, to see what data cost."""
+    """Repeat the same batch, to measure the cost of data."""
 
     def run(self, turn: Callable[..., None]) -> None:
-        dataset, split = synthetic(self.case)
-        config = config_of(self.case, dataset)
-        state, batches = build_training(config, dataset, split, CPU)
+        inputs = inputs_of(self.case)
+        state, batches = build_training(inputs)
         if self.ready_data:
             batches = ReadyBatches.like(batches)
         if self.case.compiled:
             state.learner.net.compile()
-        state.step = middle(config)
+        state.step = middle(inputs.config)
         pause_after_steps(state, turn)
-        with tempfile.TemporaryDirectory(prefix="unissl-bench-") as place:
-            folder = RunFolder(f"{place}/run")
-            write_config_and_split(folder, config, split)
-            train_and_save(config, folder, dataset, split, state, batches, quiet=True)
+        with tempfile.TemporaryDirectory(prefix="unissl-bench-") as root:
+            folder = RunFolder(f"{root}/run")
+            write_config_and_split(folder, inputs)
+            with silenced(logging.ERROR):
+                train_and_save(folder, inputs, state, batches)
 
 
 def middle(config: RunConfig) -> int:
-    """The first step of the epoch in the middle."""
+    """The first step after half of the evaluations."""
     assert config.train.steps is not None
     return config.train.steps // config.train.evaluations * (config.train.evaluations // 2)
 
@@ -124,13 +123,12 @@ def pause_after_steps(state: TrainState, turn: Callable[..., None]) -> None:
 
 @dataclass(frozen=True)
 class OurViews:
-    """A turn makes the batch of one step, as the data layer does, in the open."""
+    """A turn makes the batch of one step, in the foreground."""
 
     case: StepCase
 
     def run(self, turn: Callable[..., None]) -> None:
-        dataset, split = synthetic(self.case)
-        _, batches = build_training(config_of(self.case, dataset), dataset, split, CPU)
+        _, batches = build_training(inputs_of(self.case))
         turn()
         step = 0
         while True:

@@ -1,8 +1,8 @@
-"""The plain way, training: SAGE as one would first write it in PyTorch.
+"""Plain PyTorch, training: SAGE as one would first write it.
 
-Images in channel order, eager, one forward pass over all views as the published implementation has it, Pillow image by
-image inside the loop, GRI with whole matrices, and Python loops over parameters in the optimiser and the EMA. Given
-the same views it computes what our path computes (``tests/unit/bench/test_bench_same_numbers.py``).
+Images in NCHW layout, eager mode, one forward pass over all views as in the published implementation, Pillow image by
+image inside the loop, GRI with whole matrices, and Python loops over parameters in the optimiser and the EMA. On the
+same views it computes what our path computes (``tests/unit/bench/test_bench_same_numbers.py``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unissl.bench.cases import StepCase, config_of, synthetic
-from unissl.bench.plain_gri import plain_contrast
-from unissl.bench.plain_net import PlainNet
-from unissl.bench.plain_views import plain_batch
+from suite.cases import StepCase, config_of, synthetic
+from suite.plain_gri import plain_contrast
+from suite.plain_net import PlainNet
+from suite.plain_views import plain_batch
 from unissl.methods.sage import SAGEConfig
 from unissl.ops.simplex import simplex_anchors
 from unissl.run.config import RunConfig
@@ -50,7 +50,7 @@ class PlainSettings:
     def of(cls, config: RunConfig, classes: int) -> PlainSettings:
         sage, optim, total = config.method, config.optim, config.train.steps
         if not isinstance(sage, SAGEConfig) or total is None:
-            raise ValueError("the plain way is written for SAGE and a number of steps")
+            raise ValueError("the plain implementation needs SAGE and a number of steps")
         sage = sage.for_data(classes)
         assert sage.walk_steps is not None and sage.sim_temperature is not None and sage.graph_temperature is not None
         return cls(
@@ -177,7 +177,7 @@ def _entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PlainStep:
-    """A turn is one step of the plain way, its views included."""
+    """A turn is one step of the plain implementation, its views included."""
 
     case: StepCase
 

@@ -1,4 +1,4 @@
-"""The plain way, network: a wide residual network as one would first write it, kept here so that it stays plain."""
+"""Plain PyTorch, network: a wide residual network as one would first write it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class PlainUnit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         activated = self.activation(self.norm1(x))
         if self.shortcut is None:
-            into_branch, beside = activated, x
+            into_branch, skip = activated, x
         elif self.first:
-            into_branch, beside = activated, self.shortcut(activated)
+            into_branch, skip = activated, self.shortcut(activated)
         else:  # the activated input is computed and thrown away, as in the published networks
-            into_branch, beside = x, self.shortcut(x)
-        out: Tensor = beside + self.conv2(self.activation(self.norm2(self.conv1(into_branch))))
+            into_branch, skip = x, self.shortcut(x)
+        out: Tensor = skip + self.conv2(self.activation(self.norm2(self.conv1(into_branch))))
         return out
 
 
@@ -38,7 +38,7 @@ class PlainNet(nn.Module):
         super().__init__()
         parts = re.fullmatch(r"wrn-([0-9]+)-([0-9]+)", name)
         if parts is None:
-            raise ValueError(f"the plain way knows wide residual networks only, not {name!r}")
+            raise ValueError(f"the plain implementation has wide residual networks only, not {name!r}")
         units, width = (int(parts[1]) - 4) // 6, int(parts[2])
         self.stem = nn.Conv2d(channels, 16, 3, padding=1)
         blocks: list[nn.Module] = []
@@ -64,10 +64,10 @@ class PlainNet(nn.Module):
 @torch.no_grad()
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Parameters and buffers of one module into another that has the same ones in the same order."""
-    for own, other in zip(_tensors(target), _tensors(source), strict=True):
-        if own.shape != other.shape:
-            raise ValueError(f"a tensor of shape {tuple(other.shape)} does not fit one of {tuple(own.shape)}")
-        own.copy_(other)
+    for to, value in zip(_tensors(target), _tensors(source), strict=True):
+        if to.shape != value.shape:
+            raise ValueError(f"a tensor of shape {tuple(value.shape)} does not fit one of {tuple(to.shape)}")
+        to.copy_(value)
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:

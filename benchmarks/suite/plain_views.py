@@ -1,4 +1,4 @@
-"""The plain way, augmentation: Pillow, one image after the other.
+"""Plain augmentation: Pillow, one image after the other.
 
 Weak views are a random crop of the image padded by reflection and a random flip. Strong views are the same, then three
 RandAugment operations drawn with replacement and a cutout.
@@ -15,17 +15,17 @@ import torch
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from torch import Tensor
 
-Picture = Image.Image
+PILImage = Image.Image
 Bytes = npt.NDArray[np.uint8]
 PAD, SLOTS, CUTOUT = 4, 3, 0.5
 GREY = (125, 123, 114)
 
 
-def _affine(image: Picture, *matrix: float) -> Picture:
+def _affine(image: PILImage, *matrix: float) -> PILImage:
     return image.transform(image.size, Image.Transform.AFFINE, matrix)
 
 
-OPERATIONS: dict[str, tuple[float, float, Callable[[Picture, float], Picture]]] = {
+OPERATIONS: dict[str, tuple[float, float, Callable[[PILImage, float], PILImage]]] = {
     "AutoContrast": (0, 0, lambda image, _: ImageOps.autocontrast(image)),
     "Brightness": (0.05, 0.95, lambda image, v: ImageEnhance.Brightness(image).enhance(v)),
     "Color": (0.05, 0.95, lambda image, v: ImageEnhance.Color(image).enhance(v)),
@@ -44,7 +44,7 @@ OPERATIONS: dict[str, tuple[float, float, Callable[[Picture, float], Picture]]] 
 """Name -> range of magnitudes, operation."""
 
 
-def weak(pixels: Bytes, random: Random) -> Picture:
+def weak(pixels: Bytes, random: Random) -> PILImage:
     height, width = pixels.shape[:2]
     padded = np.pad(pixels, ((PAD, PAD), (PAD, PAD), (0, 0)), mode="reflect")
     top, left = random.randint(0, 2 * PAD), random.randint(0, 2 * PAD)
@@ -52,14 +52,14 @@ def weak(pixels: Bytes, random: Random) -> Picture:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
 
 
-def strong(pixels: Bytes, random: Random) -> Picture:
+def strong(pixels: Bytes, random: Random) -> PILImage:
     image = weak(pixels, random)
     for low, high, operation in random.choices(list(OPERATIONS.values()), k=SLOTS):
         image = operation(image, low + (high - low) * random.random())
     return cutout(image, random)
 
 
-def cutout(image: Picture, random: Random) -> Picture:
+def cutout(image: PILImage, random: Random) -> PILImage:
     """A grey square of up to half the width, cut at the image's edge."""
     side = random.uniform(0, CUTOUT) * image.width
     left = int(max(0, random.uniform(1, image.width) - side / 2))
@@ -73,7 +73,7 @@ def cutout(image: Picture, random: Random) -> Picture:
 VIEWS = {"weak": weak, "strong": strong}
 
 
-def to_tensor(image: Picture, mean: Tensor, std: Tensor) -> Tensor:
+def to_tensor(image: PILImage, mean: Tensor, std: Tensor) -> Tensor:
     """float (3, H, W), normalised; ``mean`` and ``std`` are (3, 1, 1)."""
     floats = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(mean.dtype).div(255)
     return (floats - mean) / std

@@ -1,4 +1,4 @@
-"""(e) How long ``unissl --help`` takes beside an import of torch, and how many images a second are evaluated."""
+"""(e) Time of ``unissl --help`` against an import of torch, and images per second of an evaluation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from unissl.bench.cases import MEAN, STD, random_images
-from unissl.bench.measure import Result, Row, seconds_of
-from unissl.bench.plain_net import PlainNet
-from unissl.bench.plain_views import to_tensor
-from unissl.bench.setup import Setup
-from unissl.bench.worker import repeat
+from suite.cases import MEAN, STD, random_images
+from suite.measure import Result, Row, seconds_of
+from suite.plain_net import PlainNet
+from suite.plain_views import to_tensor
+from suite.setup import Setup
+from suite.worker import repeat
 from unissl.evaluation.predictions import predict_images
 from unissl.nets import build, channels_last
 
@@ -74,8 +74,8 @@ def startup(setup: Setup) -> Result:
     sides = {name: setup.plain(Command(arguments)) for name, arguments in commands.items()}
     reports = setup.measure("startup: --help", sides)
     bare = median(seconds_of(reports["bare"]))
-    shown, imported = seconds_of(reports["help"]), seconds_of(reports["library"])
-    rows = [Row(f"unissl --help; plain: import {library}", shown, imported, {"bare Python s": bare})]
+    helped, imported = seconds_of(reports["help"]), seconds_of(reports["library"])
+    rows = [Row(f"unissl --help; plain: import {library}", helped, imported, {"bare Python s": bare})]
 
     net, count = ("wrn-10-1", 64) if setup.quick else ("wrn-28-2", 2048)
     evaluations = {"ours": setup.ours(Evaluation(net, count)), "plain": setup.plain(Evaluation(net, count, plain=True))}

@@ -1,4 +1,4 @@
-"""(a) The whole training step, views, logging and all, against the plain way and against the arithmetic limit."""
+"""(a) The whole training step, views and logging included, against plain PyTorch and against the arithmetic limit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from unissl.bench.cases import DIGITS, PAPER, SHORT, TINY, StepCase
-from unissl.bench.flops import convolution_flops
-from unissl.bench.gemm import Gemm, peak, sustained
-from unissl.bench.measure import Fact, Report, Result, Row, median_fact, peak_megabytes, seconds_of
-from unissl.bench.ours import OurStep
-from unissl.bench.plain import PlainStep
-from unissl.bench.setup import Setup
+from suite.cases import DIGITS, PAPER, SHORT, TINY, StepCase
+from suite.flops import convolution_flops
+from suite.gemm import Gemm, peak, sustained
+from suite.measure import Fact, Report, Result, Row, median_fact, peak_megabytes, seconds_of
+from suite.ours import OurStep
+from suite.plain import PlainStep
+from suite.setup import Setup
 from unissl.nets import build
 
 SPANS = ("before", "forward", "backward", "optimiser", "ema")
@@ -63,13 +63,13 @@ def peak_facts(
     """Rates in images and in useful convolution arithmetic, and the latter as shares of the GEMM rates."""
     images = images_of(case)
     flops = images * convolution_flops(build(case.net, case.classes), 3, case.size, case.size)
-    mine, theirs = (flops / median(seconds_of(reports)) / 1e9 for reports in (ours, plain))
+    our_rate, plain_rate = (flops / median(seconds_of(reports)) / 1e9 for reports in (ours, plain))
     return {
         "images/s": images / median(seconds_of(ours)),
-        "GFLOP/s": mine,
+        "GFLOP/s": our_rate,
         "GEMM GFLOP/s": limit,
-        "share of peak": mine / limit,
-        "plain share of peak": theirs / limit,
+        "share of peak": our_rate / limit,
+        "plain share of peak": plain_rate / limit,
         "GEMM sustained GFLOP/s": steady,
-        "share of sustained": mine / steady,
+        "share of sustained": our_rate / steady,
     }

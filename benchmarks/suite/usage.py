@@ -1,4 +1,4 @@
-"""What the running process has used so far, from the operating system."""
+"""Resources used by the running process, from the operating system."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Usage:
-    """Memory in bytes now and at its highest; page faults and seconds since the process began.
+    """Memory in bytes, now and at its peak; page faults and seconds since the process started.
 
-    ``anonymous`` is the memory that is not a file mapped in: of a memory-mapped pool it counts nothing.
+    ``anonymous`` is memory that is not a mapped file; it does not count a memory-mapped pool.
     """
 
     resident: int

@@ -1,7 +1,7 @@
-"""(d) Where the time of a step goes, and how much of it is spent on data.
+"""(d) Time of the parts of a step, and the share of it that is spent on data.
 
-Our step runs beside one that is served the same ready batch again and again and writes a log line every step. The
-network's own time is taken from the latter, where nothing works in the background.
+Our step is interleaved with one that repeats a ready batch and writes a log line every step. The network's time is
+taken from the latter, which has no background work.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from unissl.bench.cases import DIGITS, PAPER, SHORT, TINY, config_of, synthetic
-from unissl.bench.gri import Gri
-from unissl.bench.measure import Fact, Report, Result, Row, median_fact, seconds_of
-from unissl.bench.ours import OurStep, OurViews
-from unissl.bench.setup import Setup
+from suite.cases import DIGITS, PAPER, SHORT, TINY, config_of, synthetic
+from suite.gri import Gri
+from suite.measure import Fact, Report, Result, Row, median_fact, seconds_of
+from suite.ours import OurStep, OurViews
+from suite.setup import Setup
 from unissl.nets import build
 
 
@@ -33,16 +33,16 @@ def waiting(setup: Setup) -> Result:
         facts = breakdown(reports, log_every)
         rows.append(Row(case.label, seconds_of(reports["ready"]), seconds_of(reports["step"]), facts))
     return Result(
-        "waiting", "Where a step goes, and what data cost", rows, ("ready data", "real data"), "times as long"
+        "waiting", "Time of the parts of a step, and cost of data", rows, ("ready data", "real data"), "times as long"
     )
 
 
 def breakdown(reports: Mapping[str, Sequence[Report]], log_every: int) -> dict[str, Fact]:
     """Seconds of the parts of a step, and each as a share of the whole.
 
-    *data wait* is what the training thread waits for its batch; *views alone* what making the batch takes in the open,
-    which the step hides where it is done in the background; *rest* is the whole minus all parts, so what work in the
-    background takes from the others; *beside the network* is everything but the network's forward and backward pass.
+    *data wait* is the time that the training thread waits for its batch; *views alone* the time of making the batch in
+    the foreground, which prefetching hides; *rest* is the whole minus all parts, so the slowdown by background work;
+    *without the network* is everything but the network's forward and backward pass.
     """
     whole = median(seconds_of(reports["step"]))
     gri = median(seconds_of(reports["gri"]))
@@ -61,5 +61,5 @@ def breakdown(reports: Mapping[str, Sequence[Report]], log_every: int) -> dict[s
     for name, seconds in parts.items():
         facts[f"{name} s"] = seconds
         facts[f"{name} share"] = seconds / whole
-    facts["beside the network share"] = 1 - parts["network"] / whole
+    facts["without the network share"] = 1 - parts["network"] / whole
     return facts

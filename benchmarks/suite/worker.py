@@ -1,7 +1,7 @@
-"""Worker processes that take turns: while one runs, every other is stopped, threads in the background included.
+"""Worker processes that take turns: while one runs, every other is stopped, background threads included.
 
-The allocator is a property of a process, so our path and the plain way each need one of their own. A task is built
-inside its process and then runs one turn at a time, on command; the worker itself takes the time.
+The allocator belongs to a process, so our path and plain PyTorch each need a process. A task is built inside its
+process and runs one turn at a time, on command; the worker measures the time.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from unissl.bench.measure import Report
-from unissl.bench.usage import usage
+from suite.measure import Report
+from suite.usage import usage
 from unissl.errors import UserError
+from unissl.utils import current_folder
+from unissl.utils.streams import steady_streams
 
-PRELOADED = "unissl.bench.preload"
+PRELOADED = "suite.preload"
 """Imported once by the process that the workers are forked from."""
+ROOT = str(Path(__file__).parents[1])
+"""The folder that ``suite`` is imported from."""
 
 
 class Finished(Exception):
@@ -31,9 +36,9 @@ class Finished(Exception):
 
 
 class Turn:
-    """What a task calls when it is ready, and again after each turn. It returns when the next turn begins.
+    """A task calls it when it is ready, and again after each turn; the call returns when the next turn begins.
 
-    Short turns are taken several in a row, and the report gives their means.
+    Short turns are taken several in a row, and the report has their means.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -44,24 +49,24 @@ class Turn:
         now = time.perf_counter()
         self._done += 1
         self._sums.update(facts)
-        if self._done < self._wanted:
+        if self._done < self._count:
             return
         means = {name: value / self._done for name, value in self._sums.items()}
         self._pipe.send(Report((now - self._start) / self._done, self._before, usage(), means, self._done))
-        wanted = self._pipe.recv()
-        if not wanted:
+        count = self._pipe.recv()
+        if not count:
             raise Finished
-        self._begin(wanted)
+        self._begin(count)
 
-    def _begin(self, wanted: int) -> None:
-        self._wanted, self._done = wanted, 0
+    def _begin(self, count: int) -> None:
+        self._count, self._done = count, 0
         self._sums: Counter[str] = Counter()
         self._before = usage()
         self._start = time.perf_counter()
 
 
 class Task(Protocol):
-    """Something to measure. It is sent to its worker, so it holds settings only and builds all else in ``run``."""
+    """Something to measure. It is pickled for its worker, so it holds settings and builds the rest in ``run``."""
 
     def run(self, turn: Callable[..., None]) -> None: ...
 
@@ -74,8 +79,10 @@ def repeat(turn: Callable[..., None], call: Callable[[], object]) -> None:
         turn()
 
 
+@steady_streams()
 def _serve(pipe: Connection, task: Task, threads: int | None, prepare: Callable[[], None] | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that asks for turns
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
+    current_folder.ignore_settings()
     try:
         if prepare is not None:
             prepare()
@@ -92,15 +99,17 @@ def _serve(pipe: Connection, task: Task, threads: int | None, prepare: Callable[
 
 
 class Worker:
-    """A process with one task. ``prepare`` runs first in it; None leaves the process as Python starts it."""
+    """A process with one task. ``prepare`` runs first in it, if there is one."""
 
     def __init__(self, task: Task, *, threads: int | None = None, prepare: Callable[[], None] | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([PRELOADED])
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, task, threads, prepare), daemon=True)
-        self._process.start()
-        theirs.close()
+        if ROOT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # or the fork server cannot preload
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
+        self._pipe, child_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_end, task, threads, prepare), daemon=True)
+        current_folder.start(self._process)
+        child_end.close()
 
     def __enter__(self) -> Self:
         return self
@@ -109,18 +118,19 @@ class Worker:
         self.close()
 
     def wait_until_ready(self) -> Report:
-        """Wait for the task to be built, then hold it."""
+        """Wait until the task is built, then stop the process."""
         return self._receive()
 
     def turn(self, count: int = 1) -> Report:
         """Let the task take one turn, or some in a row."""
         self._signal(signal.SIGCONT)
-        self._pipe.send(count)
+        with suppress(BrokenPipeError):  # the process has ended, which _receive reports
+            self._pipe.send(count)
         return self._receive()
 
     def close(self) -> None:
         self._signal(signal.SIGCONT)
-        with suppress(OSError):  # it may be gone already
+        with suppress(OSError):  # the process may have ended
             self._pipe.send(0)
         self._process.join(timeout=2)
         if self._process.is_alive():
@@ -130,57 +140,53 @@ class Worker:
 
     def _receive(self) -> Report:
         try:
-            answer = self._pipe.recv()
-        except EOFError:
+            message = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
             raise UserError(
-                "A process of the benchmark ended without a word, most likely for lack of memory; "
-                "free some, or take --quick."
+                "A process of the benchmark ended without a message, most likely for lack of memory; "
+                "free some, or use --quick."
             ) from None
-        if isinstance(answer, Report):
+        if isinstance(message, Report):
             self._signal(signal.SIGSTOP)
-            return answer
-        by_user, reason = answer
-        raise UserError(reason) if by_user else RuntimeError(f"a process of the benchmark failed:\n{reason}")
+            return message
+        is_user_error, reason = message
+        raise UserError(reason) if is_user_error else RuntimeError(f"a process of the benchmark failed:\n{reason}")
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.pid is not None and self._process.is_alive():
             os.kill(self._process.pid, number)
 
 
-MOST_TURNS = 100
-Progress = Callable[[int, Mapping[str, float]], None]
-"""Told after each round: rounds so far, and the seconds that every worker took in the last one."""
+MAX_TURNS = 100
 
 
 def take_turns(
     workers: Mapping[str, Worker],
     rounds: int,
     warm_up: int = 1,
-    least_seconds: float = 0.0,
-    progress: Progress | None = None,
+    min_seconds: float = 0.0,
+    after_round: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Report]]:
     """Let every worker take a turn in each round; the order is reversed from round to round.
 
-    The reports of the first ``warm_up`` rounds are thrown away. A worker whose last one took less than
-    ``least_seconds`` takes so many turns in a row from then on that a round lasts about as long.
+    The reports of the first ``warm_up`` rounds are dropped. A worker whose last warm-up turn took less than
+    ``min_seconds`` takes several turns in a row from then on, so that a round lasts about as long.
     """
     reports: dict[str, list[Report]] = {name: [] for name in workers}
     for worker in workers.values():
         worker.wait_until_ready()
-    counts, latest = dict.fromkeys(workers, 1), dict.fromkeys(workers, 0.0)
+    counts = dict.fromkeys(workers, 1)
     for number in range(warm_up + rounds):
         for name in list(workers)[:: 1 if number % 2 == 0 else -1]:
             report = workers[name].turn(counts[name])
-            latest[name] = report.seconds
             if number >= warm_up:
                 reports[name].append(report)
             elif number == warm_up - 1:
-                counts[name] = turns_within(least_seconds, report.seconds)
-        if progress is not None:
-            progress(number + 1, latest)
+                counts[name] = turns_within(min_seconds, report.seconds)
+        after_round()
     return reports
 
 
 def turns_within(seconds: float, per_turn: float) -> int:
-    """How many turns last for about that long; at least one."""
-    return min(MOST_TURNS, max(1, round(seconds / max(per_turn, 1e-9))))
+    """Number of turns that take about ``seconds``; at least one."""
+    return min(MAX_TURNS, max(1, round(seconds / max(per_turn, 1e-9))))

@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, call, succeed
 
-from unissl.paper.grid.plan import mini
+from unissl.paper.grid import scales
 
-TWO_RUNS = ("paper", "run", "table1", "--scale", "mini", "--settings", "cifar10-a100", "--only", "supervised,fixmatch")
+TWO_RUNS = (
+    "paper",
+    "run",
+    "table1",
+    "--scale",
+    "mini",
+    "--columns",
+    "cifar10-a100",
+    "--methods",
+    "fully-supervised,fixmatch",
+)
 
 
 def test_list_names_every_table() -> None:
@@ -22,13 +32,14 @@ def test_list_names_every_table() -> None:
     [
         (("tabel1",), "Did you mean 'table1'"),
         (("significance",), "reads the runs of table1, table2, table3"),
-        (("table1", "--only", "saeg"), "Did you mean 'sage'"),
-        (("table1", "--settings", "cifar11-a100"), "Did you mean"),
+        (("table1", "--methods", "saeg"), "Did you mean 'sage'"),
+        (("table1", "--columns", "cifar11-a100"), "Did you mean"),
         (("table1", "--seeds", "one"), "--seeds takes numbers"),
         (("table1", "--jobs", "0"), "--jobs"),
         (("table1", "--out", "s3://bucket/x"), "--engine ray"),
         (("table1", "--root", "/no/such/place"), "no folder /no/such/place"),
         (("table1", "--gpus", "-1"), "--gpus"),
+        (("table1", "--scale", "mid"), "table1 has no scale mid; use --scale full or --scale mini"),
     ],
 )
 def test_bad_input_is_one_sentence(refuses: Refuses, words: tuple[str, ...], said: str) -> None:
@@ -39,11 +50,13 @@ def test_dry_run_counts_and_leaves_nothing(tmp_path: Path) -> None:
     out = succeed("paper", "run", "table1", "--dry-run", "--seeds", "0", "--out", tmp_path / "x").out
     assert "108 runs, 0 done already" in out and "stated rate" in out
     assert not (tmp_path / "x").exists()
+    out = succeed("paper", "run", "claim", "--scale", "mid", "--dry-run", "--out", tmp_path / "x").out
+    assert "claim, mid: 6 runs, 0 done already" in out
 
 
 def test_runs_are_done_once_and_holes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(mini.BUDGET, "steps", 2)
-    monkeypatch.setitem(mini.BUDGET, "epochs", 1)
+    monkeypatch.setitem(scales.MINI_BUDGET, "steps", 2)
+    monkeypatch.setitem(scales.MINI_BUDGET, "evaluations", 1)
     words = (*TWO_RUNS, "--seeds", "0", "--out", str(tmp_path))
     first = succeed(*words)
     assert "2 runs, 0 done already" in first.out and "2 of 2 runs finished" in first.out

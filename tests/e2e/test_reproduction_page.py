@@ -1,4 +1,4 @@
-"""docs/reproduction.md says what the commands print: the significance table, and what experiments cost."""
+"""docs/reproduction.md has the output of the commands: the significance table, and the costs of the experiments."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from cli_helpers import succeed
 
-from unissl.paper.experiments.registry import EXPERIMENTS
+from unissl.paper.experiments import EXPERIMENTS
 from unissl.paper.figures.registry import FIGURES
-from unissl.paper.grid.time_estimate import STATED_FULL
+from unissl.paper.grid.status import FULL_HOURS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ def test_the_costs_are_those_of_the_catalogue() -> None:
         [
             one.name,
             str(one.runs),
-            f"{sum(STATED_FULL.get(v.method, 18.5) for v in one.variants) * len(one.settings) * len(one.seeds):.0f}",
+            f"{sum(FULL_HOURS.get(v.method, 18.5) for v in one.variants) * len(one.columns) * len(one.seeds):.0f}",
             f"`unissl paper run {one.name} --scale mini`",
         ]
         for one in EXPERIMENTS.values()

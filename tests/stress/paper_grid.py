@@ -1,7 +1,7 @@
 """A grid of the paper that is killed again and again must end as one that was left alone, whatever the engine.
 
     python tests/stress/paper_grid.py --out runs/stress-grid
-    python tests/stress/paper_grid.py --only supervised,sage --settings cifar10-a100 --out runs/stress-small
+    python tests/stress/paper_grid.py --methods fully-supervised,sage --columns cifar10-a100 --out runs/stress-small
 
 Runs table1 in miniature with one seed, 108 runs: with the local engine, killed twice at random moments with SIGKILL and
 started again; then with Ray, where a worker is killed amid its run. Checks that no finished run was repeated and that
@@ -26,7 +26,7 @@ from typing import Any
 def command(arguments: argparse.Namespace, out: Path, *more: str) -> list[str]:
     words = [sys.executable, "-m", "unissl", "paper", "run", arguments.experiment, "--scale", "mini", "--seeds", "0"]
     words += ["--jobs", str(arguments.jobs), "--out", str(out), *more]
-    for flag in ("only", "settings"):
+    for flag in ("methods", "columns"):
         if getattr(arguments, flag):
             words += [f"--{flag}", getattr(arguments, flag)]
     return words
@@ -109,8 +109,8 @@ def kill_worker(name: str) -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiment", default="table1")
-    parser.add_argument("--only")
-    parser.add_argument("--settings")
+    parser.add_argument("--methods")
+    parser.add_argument("--columns")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")

@@ -1,12 +1,15 @@
-"""unissl paper: the experiments of the paper, listed and run."""
+"""unissl paper: list and run the experiments of the paper."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from unissl.cli.paper_show import figure, table
+from unissl.errors import UserError
 
 paper = App(
     name="paper",
@@ -16,12 +19,12 @@ paper = App(
 paper.command(table)
 paper.command(figure)
 Format = Literal["table", "md", "csv", "json"]
-Negative = Parameter(negative="")
+Flag = Annotated[bool, Parameter(negative="")]
 
 
 @paper.command(name="list")
 def list_(*, format: Format = "table") -> None:
-    """List every experiment with its number of runs, and what is published about it.
+    """List every experiment with its number of runs and its published results.
 
     Example: unissl paper list
 
@@ -30,10 +33,10 @@ def list_(*, format: Format = "table") -> None:
     format
         table for people, md for documents, csv or json for programs.
     """
-    from unissl.paper.experiments.listing import HEAD, listing, write
+    from unissl.paper.experiments.listing import HEAD, format_listing, listing
 
     if format != "table":
-        print(write(listing(), format), end="")
+        print(format_listing(listing(), format), end="")
         return
     from rich.table import Column, Table
 
@@ -47,68 +50,68 @@ def list_(*, format: Format = "table") -> None:
     show(table)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GridOptions:
+    """Which runs, and how they are run."""
+
+    methods: str | None = None
+    "Methods (rows), comma-separated, e.g. sage,fixmatch."
+    columns: str | None = None
+    "Columns, comma-separated, e.g. cifar10-a100."
+    seeds: str | None = None
+    "Seeds, e.g. 0,1,2 or 0-4; by default the paper's."
+    scale: Literal["full", "mini", "mid"] = "full"
+    "full as published; mini on small images with a small network, in minutes; mid for the experiment claim, in hours."
+    engine: Literal["local", "ray"] = "local"
+    "local for processes on this machine, ray for a cluster."
+    jobs: int = 1
+    "Parallel runs on this machine."
+    root: str | None = None
+    "Folder of the data sets; by default $UNISSL_DATA."
+    out: str = "runs/paper"
+    "Folder of all runs of all experiments, or, with ray, any URL that fsspec supports."
+    device: str = "cpu"
+    "cpu, cuda or mps."
+    threads: int = 1
+    "CPU threads of a run."
+    address: str | None = None
+    "Address of a Ray cluster, e.g. auto; by default $RAY_ADDRESS, else a local Ray."
+    cpus: float | None = None
+    "CPUs that Ray reserves for a run; by default its threads."
+    gpus: float = 0.0
+    "GPUs that Ray reserves for a run, e.g. 0.5."
+    dry_run: Flag = False
+    "Print the numbers of runs and stop."
+
+    def check(self) -> None:
+        """Raise for values that cannot be used."""
+        for flag, value in (("--jobs", self.jobs), ("--threads", self.threads)):
+            if value < 1:
+                raise UserError(f"{flag} takes a number of at least 1, not {value}.")
+        if self.gpus < 0 or (self.cpus is not None and self.cpus <= 0):
+            raise UserError("--cpus and --gpus are shares of a machine; give numbers above 0.")
+        if "://" in self.out and self.engine == "local":
+            raise UserError("--out is a URL, which is for --engine ray; give --engine local a folder.")
+        if self.root is not None and not Path(self.root).is_dir():
+            raise UserError(f"There is no folder {self.root}; name the one that holds the data sets with --root.")
+
+
 @paper.command
-def run(
-    name: str,
-    /,
-    *,
-    only: str | None = None,
-    settings: str | None = None,
-    seeds: str | None = None,
-    scale: Literal["full", "mini"] = "full",
-    engine: Literal["local", "ray"] = "local",
-    jobs: int = 1,
-    root: str | None = None,
-    out: str = "runs/paper",
-    device: str = "cpu",
-    threads: int = 1,
-    address: str | None = None,
-    cpus: float | None = None,
-    gpus: float = 0.0,
-    dry_run: Annotated[bool, Negative] = False,
-) -> None:
-    """Carry out the runs of an experiment that are not done yet.
+def run(name: str, /, *, options: GridOptions | None = None) -> None:
+    """Run all unfinished runs of an experiment.
 
-    Says first how many runs there are and about how long they take. A run that was cut off is continued, one that fails
-    is left with its reason while the others go on. Repeat the command to go on where it stopped.
+    Prints their number and the estimated time first. Interrupted runs are resumed. A run that fails keeps its reason
+    while the others continue. Repeat the command to resume.
 
-    Example: unissl paper run table1 --scale mini --only sage,fixmatch --seeds 0 --jobs 2
+    Example: unissl paper run table1 --scale mini --methods sage,fixmatch --seeds 0 --jobs 2
 
     Parameters
     ----------
     name
         The experiment, e.g. table1 (see `unissl paper list`).
-    only
-        Rows, with commas between them, e.g. sage,fixmatch.
-    settings
-        Columns, with commas between them, e.g. cifar10-a100.
-    seeds
-        Seeds, e.g. 0,1,2 or 0-4; by default the paper's.
-    scale
-        full as published; mini for the same on small images with a small network, in minutes.
-    engine
-        local for processes on this machine, ray for a cluster.
-    jobs
-        Runs side by side on this machine.
-    root
-        Folder that holds the data sets; by default $UNISSL_DATA.
-    out
-        Folder of all runs of all experiments, or, with ray, any URL that fsspec knows.
-    device
-        cpu, cuda or mps.
-    threads
-        CPU threads of a run.
-    address
-        Of a Ray cluster, e.g. auto; by default $RAY_ADDRESS, else a Ray on this machine.
-    cpus
-        CPUs that Ray sets aside for a run; by default its threads.
-    gpus
-        GPUs that Ray sets aside for a run, e.g. 0.5.
-    dry_run
-        Say what there is to do, and stop.
     """
-    from unissl.cli.paper_run import Request, run_request
+    from unissl.cli.paper_run import run_experiment
     from unissl.cli.process import prepare_process
 
-    request = Request(name, only, settings, seeds, scale, engine, jobs, root, out, device, threads, address, cpus, gpus)
-    run_request(request, prepare_process, dry_run=dry_run)
+    run_experiment(name, options or GridOptions(), prepare_process)

@@ -1,4 +1,4 @@
-"""What `unissl paper run` does once its flags are read: say what there is to do, have it done, say what came out."""
+"""Run an experiment for `unissl paper run`: print the plan, run it, print the results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,84 +16,58 @@ from unissl.errors import UserError
 from unissl.paper.engines import Engine
 from unissl.paper.engines.local import LocalEngine
 from unissl.paper.engines.ray import RayEngine
-from unissl.paper.experiments.registry import get_experiment
-from unissl.paper.grid.plan import Part, plan
-from unissl.paper.grid.status import survey
+from unissl.paper.experiments import get_experiment
+from unissl.paper.grid.plan import Selection, plan
+from unissl.paper.grid.status import grid_status
 from unissl.paper.grid.storage import is_url, require_folder
 from unissl.paper.grid.worker import Prepare, Report, Task
 
-SHOWN_REASONS = 5
+if TYPE_CHECKING:
+    from unissl.cli.paper import GridOptions
+
+MAX_REASONS = 5
 
 
-@dataclass(frozen=True)
-class Request:
-    """The flags of the command."""
-
-    name: str
-    only: str | None
-    settings: str | None
-    seeds: str | None
-    scale: Literal["full", "mini"]
-    engine: Literal["local", "ray"]
-    jobs: int
-    root: str | None
-    out: str
-    device: str
-    threads: int
-    address: str | None
-    cpus: float | None
-    gpus: float
-
-    def check(self) -> None:
-        for flag, value in (("--jobs", self.jobs), ("--threads", self.threads)):
-            if value < 1:
-                raise UserError(f"{flag} takes a number of at least 1, not {value}.")
-        if self.gpus < 0 or (self.cpus is not None and self.cpus <= 0):
-            raise UserError("--cpus and --gpus are shares of a machine; give numbers above 0.")
-        if is_url(self.out) and self.engine == "local":
-            raise UserError("--out is a URL, which is for --engine ray; give --engine local a folder.")
-        if self.root is not None and not Path(self.root).is_dir():
-            raise UserError(f"There is no folder {self.root}; name the one that holds the data sets with --root.")
-
-    def make_engine(self, prepare: Prepare) -> Engine:
-        if self.engine == "ray":
-            cpus = float(self.threads) if self.cpus is None else self.cpus
-            return RayEngine(prepare, self.jobs, self.address, cpus, self.gpus)
-        return LocalEngine(self.jobs, prepare)
-
-
-def run_request(request: Request, prepare: Prepare, *, dry_run: bool) -> None:
-    request.check()
-    experiment = get_experiment(request.name)
+def run_experiment(name: str, options: GridOptions, prepare: Prepare) -> None:
+    """Run the unfinished runs of an experiment; raises at the end if some failed."""
+    options.check()
+    experiment = get_experiment(name)
     if not experiment.runs:
         reads = f" It reads the runs of {', '.join(experiment.reads)}: run those." if experiment.reads else ""
-        raise UserError(f"{experiment.name} has no runs of its own.{reads} {experiment.note}")
-    part = Part(words(request.only), words(request.settings), seed_list(request.seeds))
-    runs = plan(experiment, request.scale, part)
-    found = survey(runs, request.out)
-    for line in found.lines(request.jobs):
-        print(f"{experiment.name}, {request.scale}: {line}", flush=True)
-    if dry_run or not found.todo:
+        raise UserError(f"{name} has no runs of its own.{reads} {experiment.note}")
+    selection = Selection(split_names(options.methods), split_names(options.columns), parse_seeds(options.seeds))
+    status = grid_status(plan(experiment, options.scale, selection), options.out)
+    for line in status.lines(options.jobs):
+        print(f"{name}, {options.scale}: {line}", flush=True)
+    if options.dry_run or not status.todo:
         return
-    require_folder(request.out)
-    machine = {"device": request.device, "threads": request.threads, "prefetch": request.device != "cpu"}
-    root = request.root or os.environ.get("UNISSL_DATA")  # workers elsewhere have another environment
+    require_folder(options.out)
+    machine = {"device": options.device, "threads": options.threads, "prefetch": options.device != "cpu"}
+    root = options.root or os.environ.get("UNISSL_DATA")  # workers on other machines have another environment
     data = None if root is None else str(Path(root).resolve())
-    out = request.out if is_url(request.out) else str(Path(request.out).resolve())
-    tasks = [Task.of(run, out, _scratch(), data, machine) for run in found.todo]
+    out = options.out if is_url(options.out) else str(Path(options.out).resolve())
+    tasks = [Task.of(run, out, _scratch_folder(), data, machine) for run in status.todo]
     try:
-        ended = show_progress(request.make_engine(prepare).run(tasks), len(tasks), experiment.name)
-    except KeyboardInterrupt as stop:
-        stop.args = ("stopped; repeat the command to continue",)
+        reports = show_progress(make_engine(options, prepare).run(tasks), len(tasks), name)
+    except KeyboardInterrupt:
+        print("stopped; repeat the command to resume", file=sys.stderr)
         raise
-    finish(ended, len(tasks), request.out)
+    summarise(reports, len(tasks), options.out)
 
 
-def words(text: str | None) -> list[str] | None:
+def make_engine(options: GridOptions, prepare: Prepare) -> Engine:
+    if options.engine == "ray":
+        cpus = float(options.threads) if options.cpus is None else options.cpus
+        return RayEngine(prepare, options.jobs, options.address, cpus, options.gpus)
+    return LocalEngine(options.jobs, prepare)
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Comma-separated names."""
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
-def seed_list(text: str | None) -> list[int] | None:
+def parse_seeds(text: str | None) -> list[int] | None:
     """``0,1,2`` or ``0-4``."""
     if text is None:
         return None
@@ -110,49 +83,49 @@ def seed_list(text: str | None) -> list[int] | None:
     return list(dict.fromkeys(seeds))
 
 
-def _scratch() -> str:
-    """Where runs are carried out whose results go to a URL: they resume there on the same machine."""
+def _scratch_folder() -> str:
+    """Local folder for runs whose results go to a URL; they resume there on the same machine."""
     from platformdirs import user_cache_path
 
     return str(user_cache_path("unissl") / "paper")
 
 
 def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Report]:
-    """A bar on a terminal, else a line for each run that ends."""
+    """A progress bar in a terminal, else a line for each run that ends."""
     console = Console(stderr=True, highlight=False)
-    ended: list[Report] = []
+    finished: list[Report] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=total)
         for report in reports:
-            ended.append(report)
+            finished.append(report)
             bar.advance(task)
-            line = f"{len(ended)}/{total} {describe(report)}"
+            line = f"{len(finished)}/{total} {describe(report)}"
             if not console.is_terminal:
                 print(line, file=sys.stderr, flush=True)
             elif report.state != "done":
                 bar.console.print(line, markup=False)
-    return ended
+    return finished
 
 
 def describe(report: Report) -> str:
     cell = report.task.origin
-    where = f"{cell['setting']} {cell['variant']} seed {cell['seed']}"
+    title = f"{cell['column']} {cell['variant']} seed {cell['seed']}"
     if report.summary is not None:
         accuracy = report.summary.get("accuracy", {}).get("last")
-        said = "done" if accuracy is None else f"accuracy {accuracy:.4f}"
-        return f"{where}: {said}, {report.summary['seconds']:.0f} s"
-    return f"{where}: {report.state}" + (f" ({report.reason})" if report.reason else "")
+        result = "done" if accuracy is None else f"accuracy {accuracy:.4f}"
+        return f"{title}: {result}, {report.summary['seconds']:.0f} s"
+    return f"{title}: {report.state}" + (f" ({report.reason})" if report.reason else "")
 
 
-def finish(ended: list[Report], total: int, out: str) -> None:
-    """Say what came out; a hole in the grid is an error at the very end, after everything else was done."""
-    done = sum(report.state == "done" for report in ended)
+def summarise(reports: list[Report], total: int, out: str) -> None:
+    """Print the number of finished runs; raise if some are missing."""
+    done = sum(report.state == "done" for report in reports)
     print(f"{done} of {total} runs finished; all are in {out}")
-    reasons = Counter(report.reason or report.state for report in ended if report.state != "done")
+    reasons = Counter(report.reason or report.state for report in reports if report.state != "done")
     if not reasons and done == total:
         return
-    shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(SHOWN_REASONS))
-    if any(report.stop for report in ended):
-        raise UserError(f"The grid was stopped after {len(ended)} of {total} runs: {shown}")
-    raise UserError(f"{total - done} of {total} runs did not finish: {shown}. Repeat the command to try them again.")
+    listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(MAX_REASONS))
+    if any(report.stop for report in reports):
+        raise UserError(f"The grid was stopped after {len(reports)} of {total} runs: {listed}")
+    raise UserError(f"{total - done} of {total} runs did not finish: {listed}. Repeat the command to try them again.")

@@ -1,4 +1,4 @@
-"""unissl paper table, unissl paper figure: what came out."""
+"""unissl paper table, unissl paper figure"""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ def table(
     /,
     *,
     format: Literal["md", "csv", "latex", "html"] = "md",
-    scale: Literal["full", "mini"] = "full",
-    only: str | None = None,
-    settings: str | None = None,
+    scale: Literal["full", "mini", "mid"] = "full",
+    methods: str | None = None,
+    columns: str | None = None,
     seeds: str | None = None,
     runs: str = "runs/paper",
     out: Path | None = None,
 ) -> None:
-    """Print the table of an experiment from its finished runs, holes shown, with the published numbers.
+    """Print the table of an experiment from its finished runs, with the published numbers.
 
-    Means and sample deviations over seeds of accuracy three ways: last, mean of the last 20, best. Published numbers
-    stand beside ours at full size only; in miniature they have a table of their own.
+    Means and sample standard deviations over the seeds that are finished, of three accuracies: last, mean of the last
+    20, best. At full size the published numbers are in the same table, else in a table of their own.
 
     Example: unissl paper table table1 --scale mini
 
@@ -32,15 +32,15 @@ def table(
     format
         md, latex and html for people; csv for programs, a number per line.
     scale
-        Which runs: full or mini.
-    only
-        Rows, with commas between them, e.g. sage,fixmatch.
-    settings
-        Columns, with commas between them, e.g. cifar10-a100.
+        Which runs: full, mini or mid.
+    methods
+        Methods (rows), comma-separated, e.g. sage,fixmatch.
+    columns
+        Columns, comma-separated, e.g. cifar10-a100.
     seeds
-        Seeds, e.g. 0,1,2 or 0-4, where others than the experiment's were run.
+        Seeds, e.g. 0,1,2 or 0-4; by default those that are finished.
     runs
-        Folder of all runs of all experiments: what `unissl paper run` has as --out.
+        Folder of all runs of all experiments: the --out of `unissl paper run`.
     out
         File to write; an existing one is not overwritten. By default the table is printed.
     """
@@ -48,16 +48,17 @@ def table(
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
-    from unissl.cli.paper_run import seed_list, words
-    from unissl.paper.grid.plan import Part
-    from unissl.paper.tables.formats import render
-    from unissl.paper.tables.registry import make_tables
+    from unissl.cli.paper_run import parse_seeds, split_names
+    from unissl.paper.grid.plan import Selection
+    from unissl.paper.tables import make_tables
+    from unissl.paper.tables.sheet import render
 
-    text = render(make_tables(name, scale, runs, Part(words(only), words(settings), seed_list(seeds))), format)
+    selection = Selection(split_names(methods), split_names(columns), parse_seeds(seeds))
+    text = render(make_tables(name, scale, runs, selection), format)
     if out is None:
         print(text, end="")
         return
-    from unissl.run_folder import write_text
+    from unissl.utils.atomic import write_text
 
     write_text(out, text)
     print(f"written to {out}")
@@ -67,14 +68,14 @@ def figure(
     name: str,
     /,
     *folders: str,
-    scale: Literal["full", "mini"] = "full",
+    scale: Literal["full", "mini", "mid"] = "full",
     runs: str = "runs/paper",
     root: str | None = None,
     out: Path | None = None,
 ) -> None:
-    """Draw a figure of the paper, from any finished runs or from an experiment's own.
+    """Draw a figure of the paper from the finished runs of its experiment, or from any run folders.
 
-    Runs that differ in nothing but the seed are drawn as one. `NAME=FOLDER` gives a run a name in the legend.
+    Runs that differ only in the seed are one series. `NAME=FOLDER` gives a run a name in the legend.
 
     Example: unissl paper figure pseudo-labels runs/fixmatch SAGE=runs/sage --out pseudo-labels.pdf
 
@@ -84,31 +85,31 @@ def figure(
         settings, pseudo-labels, tsne, silhouette, similarity, stability, ablation, ablation-pseudo-labels, gri-losses,
         lambda, beta, anchors-k, failure-boundary or overhead.
     folders
-        Run folders; without any, the experiment's own runs of the given scale.
+        Run folders; by default the experiment's runs of the given scale.
     scale
-        Which runs of the experiment: full or mini.
+        Which runs of the experiment: full, mini or mid.
     runs
-        Folder of all runs of all experiments: what `unissl paper run` has as --out.
+        Folder of all runs of all experiments: the --out of `unissl paper run`.
     root
-        For settings without run folders: where the data set lies.
+        For the figure settings without run folders: folder of the data set.
     out
         File to write, .svg, .pdf or .png; an existing one is not overwritten. By default NAME.svg.
     """
     from unissl.errors import UserError
 
-    place = out or Path(f"{name}.svg")
-    if place.exists():
-        raise UserError(f"{place} exists already; choose another --out.")
+    path = out or Path(f"{name}.svg")
+    if path.exists():
+        raise UserError(f"{path} exists already; choose another --out.")
     from unissl.cli.process import prepare_process
 
     prepare_process()
     from unissl.paper.figures.registry import draw_experiment, draw_runs, get_figure
-    from unissl.paper.figures.style import refuse_format, save, small_print
+    from unissl.paper.figures.style import check_format, paper_style, save
 
     get_figure(name)
-    refuse_format(place)
-    with small_print():
+    check_format(path)
+    with paper_style():
         drawn = draw_runs(name, folders) if folders else draw_experiment(name, scale, runs, root)
-        save(drawn, place)
+        save(drawn, path)
     print(drawn.caption)
-    print(f"written to {place}")
+    print(f"written to {path}")

@@ -10,18 +10,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from suite.cases import PAPER, TINY, config_of, synthetic
+from suite.charts import draw
+from suite.growth import write_pool
+from suite.measure import Report, Result, Row
+from suite.plain_gri import plain_contrast
+from suite.step import images_of
+from suite.usage import Usage
+from suite.waiting import breakdown
 from torch.nn import functional
 
-from unissl.bench.cases import PAPER, TINY, config_of, synthetic
-from unissl.bench.charts import draw
-from unissl.bench.growth import write_pool
-from unissl.bench.measure import Report, Result, Row
-from unissl.bench.plain_gri import plain_contrast
-from unissl.bench.step import images_of
-from unissl.bench.suite import BENCHMARKS
-from unissl.bench.usage import Usage
-from unissl.bench.waiting import breakdown
-from unissl.cli.bench import What
 from unissl.errors import UserError
 from unissl.methods.base import Needs
 from unissl.methods.registry import all_methods
@@ -77,12 +75,12 @@ def test_breakdown_adds_up() -> None:
     }
     assert {name: facts[f"{name} s"] for name in expected} == pytest.approx(expected)
     assert sum(expected.values()) == pytest.approx(10.0)
-    assert facts["beside the network share"] == pytest.approx(0.3)
+    assert facts["without the network share"] == pytest.approx(0.3)
     assert facts["data wait share"] == pytest.approx(0.05)
 
 
 def test_a_pool_of_any_size_repeats_its_first_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.bench.growth.BLOCK", 10)
+    monkeypatch.setattr("suite.growth.BLOCK", 10)
     images = np.load(write_pool(tmp_path, 25, 8), mmap_mode="r")
     assert images.shape == (25, 8, 8, 3) and np.array_equal(images[20:], images[:5])
     assert len(np.unique(images[:10].reshape(10, -1), axis=0)) == 10
@@ -104,10 +102,6 @@ def test_plain_gri_is_the_contract_s_dense_form() -> None:
     for own, other in zip(*(torch.autograd.grad(loss, (weak, strong)) for loss in (value, dense)), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-14)
     torch.testing.assert_close(value - left_out, contrast_loss(weak, strong), rtol=1e-10, atol=0)
-
-
-def test_the_command_offers_every_benchmark() -> None:
-    assert {*BENCHMARKS, "all"} == set(What.__args__)  # type: ignore[attr-defined]
 
 
 def test_a_picture_of_rows_with_and_without_a_pair() -> None:

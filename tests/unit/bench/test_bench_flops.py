@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from suite.flops import convolution_flops
+from suite.plain_net import PlainNet
 from torch import nn
 
-from unissl.bench.flops import convolution_flops
-from unissl.bench.plain_net import PlainNet
 from unissl.nets import build
 
 

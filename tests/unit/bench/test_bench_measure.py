@@ -6,9 +6,8 @@ import json
 import mmap
 
 import pytest
-
-from unissl.bench.measure import Report, Result, Row, Spread, peak_megabytes, ratios
-from unissl.bench.usage import STATUS, Usage, parse_status, usage
+from suite.measure import Report, Result, Row, Spread, peak_megabytes, ratios
+from suite.usage import STATUS, Usage, parse_status, usage
 
 
 def used(faults: int = 0, system: float = 0.0, peak: int = 0) -> Usage:

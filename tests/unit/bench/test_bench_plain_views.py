@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from suite import plain_views
+from suite.cases import MEAN, STD, random_images
+from suite.plain_views import GREY, OPERATIONS, cutout, plain_batch, plain_bytes, strong, to_tensor, weak
 
 from unissl.augment import normalise
 from unissl.augment.randaugment import OPERATIONS as OUR_OPERATIONS
-from unissl.bench import plain_views
-from unissl.bench.cases import MEAN, STD, random_images
-from unissl.bench.plain_views import GREY, OPERATIONS, cutout, plain_batch, plain_bytes, strong, to_tensor, weak
 
 
 class Numbers(Random):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from suite.cases import StepCase, inputs_of
+from suite.ours import OurStep, ReadyBatches, Spans, middle
+from suite.plain import PlainModel, PlainSettings, PlainTrainer
+from suite.plain_net import PlainNet, copy_weights
+from suite.worker import Finished
 
-from unissl.bench.cases import StepCase, config_of, synthetic
-from unissl.bench.ours import CPU, OurStep, ReadyBatches, Spans, middle
-from unissl.bench.plain import PlainModel, PlainSettings, PlainTrainer
-from unissl.bench.plain_net import PlainNet, copy_weights
-from unissl.bench.worker import Finished
 from unissl.methods.registry import all_methods
 from unissl.nets import build
 from unissl.nets.kernels import winograd
@@ -61,9 +61,9 @@ def our_terms(monkeypatch: pytest.MonkeyPatch, case: StepCase) -> list[dict[str,
 
 def plain_terms(case: StepCase) -> list[dict[str, float]]:
     """The same from the plain way, on the views that our loop was given and from the same weights."""
-    dataset, split = synthetic(case)
-    config = config_of(case, dataset)
-    state, batches = build_training(config, dataset, split, CPU)
+    inputs = inputs_of(case)
+    config, split = inputs.config, inputs.split
+    state, batches = build_training(inputs)
     model = PlainModel(case.net, case.classes)
     copy_weights(state.learner.net, model.net)
     method: Any = state.learner.method
@@ -98,10 +98,10 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param:
         forward = winograd.forward
         monkeypatch.setattr(winograd, "forward", lambda *given: called.append(given[0].shape) or forward(*given))
-        monkeypatch.setattr(winograd, "WORTH", 1)
+        monkeypatch.setattr(winograd, "MIN_ELEMENTS", 1)
         monkeypatch.setattr(winograd, "PIXELS_PER_CHANNEL", 0)
     yield
-    assert bool(called) == (request.param and winograd.has_code())
+    assert bool(called) == (request.param and winograd.kernels_available())
 
 
 @pytest.mark.usefixtures("double", "tiles")
@@ -146,6 +146,5 @@ def test_spans_cover_the_step_and_ready_data_are_the_same_batch() -> None:
         set(facts) == {"before", "forward", "backward", "optimiser", "ema", "first_step"} for facts in watch.facts
     )
     assert all(value > 0 for facts in watch.facts for value in facts.values())
-    dataset, split = synthetic(CASE)
-    ready = ReadyBatches.like(build_training(config_of(CASE, dataset), dataset, split, CPU)[1])
+    ready = ReadyBatches.like(build_training(inputs_of(CASE))[1])
     assert ready.at(0) is ready.at(7)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from suite.setup import Setup
+from suite.worker import Worker, take_turns, turns_within
 
-from unissl.bench.setup import Setup
-from unissl.bench.worker import Worker, take_turns, turns_within
 from unissl.errors import UserError
 
 
@@ -68,7 +68,7 @@ def prepare() -> None:
 
 
 def test_every_worker_has_a_process_of_its_own_and_only_ours_is_prepared() -> None:
-    setup = Setup(threads=1, quick=True, prepare=prepare, quiet=True)
+    setup = Setup(threads=1, quick=True, prepare=prepare)
     sides = {"ours": setup.ours(Count(1)), "plain": setup.plain(Count(2))}
     reports = setup.measure("test", sides, rounds=3, warm_up=2)
     ours, plain = reports["ours"], reports["plain"]

@@ -7,15 +7,15 @@ import json
 import pytest
 
 from unissl.errors import UserError
+from unissl.paper.experiments import EXPERIMENTS, get_experiment
 from unissl.paper.experiments.experiment import Printed
-from unissl.paper.experiments.listing import listing, write
-from unissl.paper.experiments.registry import EXPERIMENTS, get_experiment
+from unissl.paper.experiments.listing import format_listing, listing
 
 RUNS = {
     "table1": 324, "table2": 324, "table3": 105, "table4": 32, "gri-losses": 9, "lambda": 5, "beta": 8, "anchors-k": 4,
     "n10": 12, "imagenet127": 18, "open-set": 12, "resnet50": 12, "significance": 0, "overhead": 0, "motivation": 3,
     "stability": 0, "ablation-pseudo-labels": 0, "failure-boundary": 4, "settings": 0,
-    "forms": 9, "exact": 6, "anchors": 18, "ports": 36,
+    "forms": 9, "exact": 6, "anchors": 18, "ports": 36, "claim": 6,
 }  # fmt: skip
 
 AVERAGES = {
@@ -42,10 +42,10 @@ def test_every_experiment_is_there_with_its_number_of_runs() -> None:
 @pytest.mark.parametrize("table", AVERAGES)
 def test_printed_numbers_of_a_table_are_complete_and_have_its_averages(table: str) -> None:
     experiment = get_experiment(table)
-    cells = {(variant.name, setting.name) for variant in experiment.variants for setting in experiment.settings}
+    cells = {(variant.name, column.name) for variant in experiment.variants for column in experiment.columns}
     assert set(experiment.printed) == cells
     for row, average in AVERAGES[table].items():
-        means = [experiment.printed[row, setting.name].mean for setting in experiment.settings]
+        means = [experiment.printed[row, column.name].mean for column in experiment.columns]
         assert sum(means) / len(means) == pytest.approx(average, abs=0.006)  # the paper averages before it rounds
     with_sd = [number for number in experiment.printed.values() if number.sd is not None]
     assert len(with_sd) == (0 if table == "table4" else len(cells))
@@ -64,9 +64,9 @@ def test_single_numbers_stand_where_they_were_printed() -> None:
 
 def test_what_is_printed_belongs_to_a_cell_and_what_is_read_exists() -> None:
     for one in EXPERIMENTS.values():
-        rows, columns = {variant.name for variant in one.variants}, {setting.name for setting in one.settings}
+        rows, columns = {variant.name for variant in one.variants}, {column.name for column in one.columns}
         assert all(row in rows and column in columns for row, column in one.printed), one.name
-        assert len(rows) == len(one.variants) and len(columns) == len(one.settings), one.name
+        assert len(rows) == len(one.variants) and len(columns) == len(one.columns), one.name
         assert all(name in EXPERIMENTS for name in one.reads), one.name
         assert one.runs or one.note, one.name
 
@@ -79,6 +79,10 @@ def test_a_name_that_is_nearly_right_is_corrected() -> None:
 def test_listing_says_the_same_in_every_format() -> None:
     rows = listing()
     assert [row.name for row in rows] == list(EXPERIMENTS)
-    assert {entry["name"]: entry["runs"] for entry in json.loads(write(rows, "json"))} == RUNS
-    assert write(rows, "csv").splitlines()[1].startswith('table1,"Table 1: CIFAR-10, N = 40",324,324,108,')
-    assert write(rows, "md").splitlines()[2].startswith("| table1 | Table 1: CIFAR-10, N = 40 | 324 | 324 | 108 |")
+    assert {entry["name"]: entry["runs"] for entry in json.loads(format_listing(rows, "json"))} == RUNS
+    assert format_listing(rows, "csv").splitlines()[1].startswith('table1,"Table 1: CIFAR-10, N = 40",324,324,108,')
+    assert (
+        format_listing(rows, "md")
+        .splitlines()[2]
+        .startswith("| table1 | Table 1: CIFAR-10, N = 40 | 324 | 324 | 108 |")
+    )

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from unissl.config import to_tree
-from unissl.paper.experiments.registry import EXPERIMENTS
-from unissl.paper.grid.plan import PlannedRun, plan
+from unissl.paper.experiments import EXPERIMENTS
+from unissl.paper.grid.plan import PlannedRun, Selection, plan
 
 COMMON = {
-    "augment.pad": 4, "augment.flip": True, "augment.randaugment_n": 3, "augment.geometry_scale": 1.0, "augment.cutout_max": 0.5,
+    "augment.pad": 4, "augment.flip": True, "augment.randaugment_n": 3, "augment.geometry_scale": 1.0,
+    "augment.cutout_max": 0.5,
     "net.name": "wrn-28-2", "net.bn_momentum": 0.001, "net.freeze_backbone": False, "net.pretrained": False,
     "batch.labelled": 64, "batch.unlabelled": 448, "batch.evaluation": 256,
     "optim.name": "sgd", "optim.lr": 0.03, "optim.momentum": 0.9, "optim.weight_decay": 5e-4,
     "optim.schedule": "cosine", "optim.ema_decay": 0.999,
-    "train.steps": 262144, "train.evaluations": 256, "train.log_every": 256, "train.precision": "float32",
+    "train.steps": 262144, "train.evaluations": 256, "train.method_periods": 256, "train.log_every": 256,
+    "train.precision": "float32",
     "split.labels_per_class": 4, "split.labelled_distribution": "uniform", "split.gamma_l": 1.0,
 }  # fmt: skip
 EXCEPTIONS: dict[str, dict[str, Any]] = {
@@ -63,6 +65,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "fully-supervised": {},
     "logit-adjust": {},
+    "labels-only": {},
     "ssb": {
         "threshold": 0.95, "warm_up": 475 / 512, "entropy_weight": 0.1, "consistency_weight": 0.5,
         "negative_threshold": 0.01, "hidden": 1024,
@@ -74,13 +77,13 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "sage": {
         "ridge": 0.1, "self_bias": 2.0, "smoothing": 0.1, "smoothing_phase": 30 / 256, "drp_momentum": 0.999,
-        "n_sigma": 2.0, "auxiliary": True, "weighting": "drp", "con": True, "sim": True, "normalise": True,
-        "nodes": "both", "diagonal": "drop", "prior_adjustment": True,
+        "n_sigma": 2.0, "auxiliary": True, "weighting": "drp", "contrastive": True, "consistency": True,
+        "normalise": True, "nodes": "both", "diagonal": "drop", "prior_adjustment": True,
     },
 }  # fmt: skip
 FEW, MANY = (
-    {"sage": {"steps": 5, "sim_temperature": 0.5, "graph_temperature": 0.25}, "logit-adjust": {"tau": 2.5}},
-    {"sage": {"steps": 3, "sim_temperature": 1.0, "graph_temperature": 0.5}, "logit-adjust": {"tau": 1.5}},
+    {"sage": {"walk_steps": 5, "sim_temperature": 0.5, "graph_temperature": 0.25}, "logit-adjust": {"tau": 2.5}},
+    {"sage": {"walk_steps": 3, "sim_temperature": 1.0, "graph_temperature": 0.5}, "logit-adjust": {"tau": 1.5}},
 )
 """What the number of classes decides: up to ten, and more."""
 
@@ -107,9 +110,9 @@ def test_protocol_of_every_run() -> None:
         tree = flat(to_tree(run.config))
         data, method = tree["data.name"], tree["method.name"]
         wanted = dict(COMMON)
-        for place in (data, run.setting.name, method):
+        for place in (data, run.column.name, method):
             wanted |= EXCEPTIONS.get(place, {})
-        assert differing(tree, wanted) == {}, (run.experiment.name, run.setting.name, method)
+        assert differing(tree, wanted) == {}, (run.experiment.name, run.column.name, method)
         assert "data.image_size" not in tree  # 32 x 32 as they are, or as their loader makes them
         assert tree["split.reveal_pool_labels"] == (method in ("fully-supervised", "logit-adjust"))
 
@@ -121,13 +124,13 @@ def test_splits_of_every_run() -> None:
             largest, gammas = SPLITS[data]
             assert split.max_count == largest and split.gamma in gammas
             kind = {"u": "uniform", "lt": "long-tailed", "a": "arbitrary"}[
-                run.setting.name.split("-")[-1].rstrip("0123456789")
+                run.column.name.split("-")[-1].rstrip("0123456789")
             ]
-            assert split.pool_distribution == kind and run.setting.name.endswith(str(int(split.gamma)))
+            assert split.pool_distribution == kind and run.column.name.endswith(str(int(split.gamma)))
         else:
             assert split.max_count is None and data in ("stl10", "imagenet127")
         assert (split.ood_data, split.ood_data_classes) == (
-            ("imagenet127", 10) if run.setting.name == "cifar10-open-a100" else (None, None)
+            ("imagenet127", 10) if run.column.name == "cifar10-open-a100" else (None, None)
         )
 
 
@@ -152,18 +155,18 @@ def test_hyper_parameters_of_every_plain_method() -> None:
 @pytest.mark.parametrize(
     ("experiment", "variant", "wanted"),
     [
-        ("table4", "v1", {"auxiliary": False, "weighting": "none", "con": False, "sim": False}),
-        ("table4", "v2", {"auxiliary": True, "weighting": "none", "con": False, "sim": False}),
-        ("table4", "v3", {"auxiliary": True, "weighting": "drp", "con": False, "sim": False}),
-        ("gri-losses", "no-con", {"con": False, "sim": True}),
-        ("gri-losses", "no-sim", {"con": True, "sim": False}),
+        ("table4", "v1", {"auxiliary": False, "weighting": "none", "contrastive": False, "consistency": False}),
+        ("table4", "v2", {"auxiliary": True, "weighting": "none", "contrastive": False, "consistency": False}),
+        ("table4", "v3", {"auxiliary": True, "weighting": "drp", "contrastive": False, "consistency": False}),
+        ("gri-losses", "no-con", {"contrastive": False, "consistency": True}),
+        ("gri-losses", "no-sim", {"contrastive": True, "consistency": False}),
         ("lambda", "lambda-0.5", {"ridge": 0.5}),
-        ("beta", "beta-8", {"steps": 8}),
-        ("anchors-k", "k-50", {"anchors": 50}),
-        ("forms", "released", {"cross": "swapped", "exact": "dense", "labelled_strong": True, "self_bias": 2.0}),
+        ("beta", "beta-8", {"walk_steps": 8}),
+        ("anchors-k", "k-50", {"num_anchors": 50}),
+        ("forms", "released", {"cross": "swapped", "graph_impl": "dense", "labelled_strong": True, "self_bias": 2.0}),
         ("forms", "text", {"normalise": False, "nodes": "weak", "self_bias": 0.0, "smoothing": 0.0, "n_sigma": 1.0}),
-        ("exact", "dense", {"exact": "dense", "cross": "stacked"}),
-        ("anchors", "k-50-seed-1", {"anchors": 50, "anchor_seed": 1}),
+        ("exact", "dense", {"graph_impl": "dense", "cross": "stacked"}),
+        ("anchors", "k-50-seed-1", {"num_anchors": 50, "anchor_seed": 1}),
     ],
 )
 def test_forms_and_ablations_differ_as_they_say(experiment: str, variant: str, wanted: dict[str, Any]) -> None:
@@ -174,7 +177,7 @@ def test_forms_and_ablations_differ_as_they_say(experiment: str, variant: str, w
 
 
 def test_runs_that_experiments_share_have_one_key() -> None:
-    by_cell = {(run.experiment.name, run.variant.name, run.setting.name, run.seed): run.key for run in all_runs()}
+    by_cell = {(run.experiment.name, run.variant.name, run.column.name, run.seed): run.key for run in all_runs()}
     cell = ("sage", "cifar10-a100", 2)
     shared = {
         by_cell[name, *cell] for name in ("table1", "table4", "gri-losses", "lambda", "beta", "anchors-k", "forms")
@@ -182,3 +185,25 @@ def test_runs_that_experiments_share_have_one_key() -> None:
     assert len(shared) == 1
     assert by_cell["motivation", "cpg", "svhn-a150", 2] == by_cell["table3", "cpg", "svhn-a150", 2]
     assert by_cell["table1", "sage", "cifar10-a100", 1] not in shared
+
+
+def test_the_claim_at_mid_scale() -> None:
+    """As published but for network, batches, steps and evaluations. A change of a hash would repeat runs of hours."""
+    full, mid = (plan(EXPERIMENTS["claim"], scale, Selection()) for scale in ("full", "mid"))
+    methods = ["sage", "fixmatch", "freematch", "cpg", "cgmatch", "labels-only"]
+    assert [run.config.method.name for run in mid] == methods and {run.seed for run in mid} == {2}
+    for one, other in zip(full, mid, strict=True):
+        before, after = flat(to_tree(one.config)), flat(to_tree(other.config))
+        assert {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)} == {
+            "net.name": "wrn-16-2",
+            "batch.labelled": 32,
+            "batch.unlabelled": 224,
+            "train.steps": 2**15,
+            "train.evaluations": 128,
+            "train.checkpoint_every": 256,
+        }
+        assert after["train.diagnostics"] and (after["optim.ema_decay"], after["net.bn_momentum"]) == (0.999, 0.001)
+    assert [run.key for run in mid] == [
+        *("4473204c1e8dc477", "f3bd9ef55895cf62", "5983c6441e9693ed"),
+        *("ca3633c5d5cdfd93", "73b820f69bcdcfbf", "78dd4fd5763d47e1"),
+    ]

@@ -15,12 +15,12 @@ from sklearn.metrics.pairwise import cosine_similarity
 from unissl.config import merge, read_toml
 from unissl.errors import UserError
 from unissl.nets import build
-from unissl.paper.experiments.registry import get_experiment
+from unissl.paper.experiments import get_experiment
 from unissl.paper.figures import sensitivity, settings
 from unissl.paper.figures.registry import FIGURES, draw_experiment, draw_runs
 from unissl.paper.figures.series import group, read_run, titles
 from unissl.paper.figures.similarity import class_similarities
-from unissl.paper.figures.style import save, small_print
+from unissl.paper.figures.style import paper_style, save
 from unissl.run.config import build_config
 from unissl.run.pipeline import run
 
@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
     "train": {"steps": 2, "evaluations": 2, "diagnostics": True},
 }
 TRAINED: dict[str, dict[str, Any]] = {"fixmatch": {"method": {"name": "fixmatch"}}, "sage": {}, "sage-1": {"seed": 1}}
-EDITED: dict[str, dict[str, Any]] = {"beta-2": {"steps": 2}, "lambda-1": {"ridge": 1.0}, "k-5": {"anchors": 5}}
+EDITED: dict[str, dict[str, Any]] = {"beta-2": {"walk_steps": 2}, "lambda-1": {"ridge": 1.0}, "k-5": {"num_anchors": 5}}
 """Copies of SAGE's run that claim to be of another setting."""
 
 
@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("UNISSL_CACHE", str(root / "cache"))
         patch.setattr("unissl.run.results.write_charts", lambda *_: [])
         for name, tree in TRAINED.items():
-            run(build_config(merge(TINY, tree)), root / name, quiet=True)
+            run(build_config(merge(TINY, tree)), root / name)
     for name, changed in EDITED.items():
         shutil.copytree(root / "sage", root / name)
         config = merge(read_toml(root / "sage" / "config.toml"), {"method": changed})
@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_is_drawn_from_run_folders(name: str, runs: Path, tmp_path: Path) -> None:
     kind = FIGURES[name].draw
     chosen = ["sage", "sage-1", "beta-2"] if kind is sensitivity.draw else ["fixmatch", "sage", "sage-1"]
-    with small_print():
+    with paper_style():
         drawn = draw_runs(name, [runs / folder for folder in chosen])
         save(drawn, tmp_path / "one.svg")
         assert not any(text.get_fontsize() < 6.9 for ax in drawn.figure.axes for text in ax.texts)
@@ -71,13 +71,13 @@ def test_every_figure_is_drawn_from_run_folders(name: str, runs: Path, tmp_path:
 
 def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
-        with small_print():
+        with paper_style():
             save(draw_runs("stability", [runs / "sage"]), tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
 def test_the_settings_figure_is_drawn_from_a_data_set(tmp_path: Path) -> None:
-    with small_print():
+    with paper_style():
         drawn = draw_experiment("settings", "mini", str(tmp_path))
         save(drawn, tmp_path / "settings.pdf")
     assert [ax.get_title() for ax in drawn.figure.axes if ax.get_title()] == [
@@ -94,14 +94,14 @@ def test_seeds_are_one_series_and_names_tell_series_apart(runs: Path) -> None:
     series = group(read_run(runs / name) for name in ("sage-1", "sage", "beta-2", "fixmatch"))
     assert [[run.seed for run in one.runs] for one in series] == [[0, 1], [0], [0]]
     assert titles(series) == ["SAGE, β = 5", "SAGE, β = 2", "FixMatch"]
-    with small_print():
+    with paper_style():
         drawn = draw_runs("silhouette", [f"ours={runs / 'sage'}", str(runs / "fixmatch")])
     assert [label.get_text() for label in drawn.figure.axes[0].get_xticklabels()] == ["ours", "FixMatch"]
 
 
 def test_sweeps_of_several_settings_share_their_base(runs: Path) -> None:
     series = group(read_run(runs / name) for name in ("sage", "beta-2", "lambda-1", "k-5"))
-    swept = sensitivity.swept_settings(series)
+    swept = sensitivity.swept_parameters(series)
     found = {key: sorted(sensitivity.value_of(one.first, key) for one in members) for key, members in swept.items()}
     assert {key: values for key, values in found.items() if key != "method.num_anchors"} == {
         "method.ridge": [0.1, 1.0],
@@ -115,7 +115,9 @@ def test_the_default_number_of_anchors_is_that_of_the_network(temperature: float
     """A temperature other than 1 stands around the network, so names in the model differ."""
     folder = shutil.copytree(runs / "sage", tmp_path / "sage")
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "calibration": {"kind": "temperature", "temperature": temperature}}))
+    (folder / "manifest.json").write_text(
+        json.dumps({**manifest, "calibration": {"kind": "temperature", "temperature": temperature}})
+    )
     assert sensitivity.value_of(read_run(folder), "method.num_anchors") == build("small", 10, 1).feat_dim + 1.0
 
 
@@ -144,8 +146,8 @@ def test_the_experiments_of_the_figures_exist() -> None:
     for kind in FIGURES.values():
         for source in kind.sources:
             experiment = get_experiment(source.experiment)
-            assert set(source.only or ()) <= {variant.name for variant in experiment.variants}
-            assert set(source.settings or ()) <= {setting.name for setting in experiment.settings}
+            assert set(source.methods or ()) <= {variant.name for variant in experiment.variants}
+            assert set(source.columns or ()) <= {column.name for column in experiment.columns}
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,23 @@ import pytest
 
 from unissl.config import to_toml
 from unissl.errors import UserError
-from unissl.paper.experiments.registry import get_experiment
-from unissl.paper.grid.plan import Outcome, Part, PlannedRun, mini, plan, read_outcome
-from unissl.paper.grid.status import survey
-from unissl.paper.grid.storage import FAILED, ORIGIN
-from unissl.paper.grid.time_estimate import START, STATED_FULL, STATED_MINI, duration, estimate
+from unissl.paper.experiments import get_experiment
+from unissl.paper.grid import scales
+from unissl.paper.grid.plan import PlannedRun, Selection, plan
+from unissl.paper.grid.status import (
+    FULL_HOURS,
+    MINI_SECONDS,
+    START_SECONDS,
+    estimate_time,
+    format_duration,
+    grid_status,
+)
+from unissl.paper.grid.storage import FAILED, ORIGIN, RunStatus
 
 
 @pytest.fixture(scope="module")
 def planned() -> PlannedRun:
-    return plan(get_experiment("table1"), "mini", Part(only=["sage"], seeds=[7], settings=["cifar10-a100"]))[0]
+    return plan(get_experiment("table1"), "mini", Selection(methods=["sage"], seeds=[7], columns=["cifar10-a100"]))[0]
 
 
 def begin(run: PlannedRun, root: Path) -> Path:
@@ -38,24 +45,24 @@ def finish(run: PlannedRun, root: Path, seconds: float = 10.0) -> Path:
 
 def test_folder_is_decided_by_scale_and_configuration(planned: PlannedRun) -> None:
     assert planned.folder("runs") == Path("runs/mini") / f"digits-sage-7-{planned.key}"
-    other = plan(get_experiment("forms"), "mini", Part(only=["sage"], seeds=[7]))[0]
+    other = plan(get_experiment("forms"), "mini", Selection(methods=["sage"], seeds=[7]))[0]
     assert other.folder("runs") == planned.folder("runs")
 
 
 def test_states_from_nothing_to_done(planned: PlannedRun, tmp_path: Path) -> None:
-    assert read_outcome(planned, tmp_path).state == "missing"
+    assert planned.status(tmp_path).state == "missing"
     planned.folder(tmp_path).mkdir(parents=True)
-    assert read_outcome(planned, tmp_path).state == "missing"
+    assert planned.status(tmp_path).state == "missing"
     planned.folder(tmp_path).rmdir()
     folder = begin(planned, tmp_path)
-    assert read_outcome(planned, tmp_path).state == "cut off"
+    assert planned.status(tmp_path).state == "interrupted"
     (folder / FAILED).write_text('{"reason": "the moon was full"}')
-    outcome = read_outcome(planned, tmp_path)
-    assert (outcome.state, outcome.reason) == ("failed", "the moon was full")
+    status = planned.status(tmp_path)
+    assert (status.state, status.reason) == ("failed", "the moon was full")
     shutil.rmtree(folder)
     finish(planned, tmp_path)
-    outcome = read_outcome(planned, tmp_path)
-    assert outcome.state == "done" and outcome.summary is not None and outcome.summary["seconds"] == 10.0
+    status = planned.status(tmp_path)
+    assert status.state == "done" and status.summary is not None and status.summary["seconds"] == 10.0
 
 
 @pytest.mark.parametrize(
@@ -79,48 +86,48 @@ def test_foreign_and_damaged_folders_are_failures_with_a_reason(
         folder = planned.folder(tmp_path)
         folder.mkdir(parents=True)
     (folder / name).write_text(content)
-    outcome = read_outcome(planned, tmp_path)
-    assert outcome.state == "failed" and outcome.summary is None
-    assert outcome.reason is not None and said in outcome.reason
+    status = planned.status(tmp_path)
+    assert status.state == "failed" and status.summary is None
+    assert status.reason is not None and said in status.reason
 
 
 def test_a_url_is_looked_at_like_a_folder(planned: PlannedRun, tmp_path: Path) -> None:
     finish(planned, tmp_path)
-    assert read_outcome(planned, tmp_path.as_uri()).state == "done"
-    assert read_outcome(planned, "memory://nothing/here").state == "missing"
+    assert planned.status(tmp_path.as_uri()).state == "done"
+    assert planned.status("memory://nothing/here").state == "missing"
     with pytest.raises(UserError, match="fsspec"):
-        survey([planned], "gopher://x")
+        grid_status([planned], "gopher://x")
 
 
 def test_an_edited_grid_leaves_old_runs_and_counts_them(
     planned: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finish(planned, tmp_path)
-    monkeypatch.setitem(mini.BUDGET, "steps", 299)
-    edited = plan(get_experiment("table1"), "mini", Part(only=["sage"], seeds=[7], settings=["cifar10-a100"]))
+    monkeypatch.setitem(scales.MINI_BUDGET, "steps", 299)
+    edited = plan(get_experiment("table1"), "mini", Selection(methods=["sage"], seeds=[7], columns=["cifar10-a100"]))
     assert edited[0].key != planned.key
-    found = survey(edited, tmp_path)
+    found = grid_status(edited, tmp_path)
     assert (found.count("done"), found.count("missing"), found.outdated) == (0, 1, 1)
     assert any("another configuration" in line for line in found.lines(1))
-    assert survey([planned], tmp_path).outdated == 0 and survey([planned], tmp_path).count("done") == 1
+    assert grid_status([planned], tmp_path).outdated == 0 and grid_status([planned], tmp_path).count("done") == 1
 
 
 def test_unknown_rows_and_columns_are_refused_with_a_hint() -> None:
-    with pytest.raises(UserError, match="'sagee' is no variant of table1. Did you mean 'sage'"):
-        plan(get_experiment("table1"), "mini", Part(only=["sagee"]))
+    with pytest.raises(UserError, match="'sagee' is no method of table1. Did you mean 'sage'"):
+        plan(get_experiment("table1"), "mini", Selection(methods=["sagee"]))
     with pytest.raises(UserError, match="Did you mean 'cifar10-"):
-        plan(get_experiment("table1"), "mini", Part(settings=["cifar10-b100"]))
+        plan(get_experiment("table1"), "mini", Selection(columns=["cifar10-b100"]))
 
 
 def test_estimate_uses_finished_runs_of_the_method_else_a_stated_rate() -> None:
-    part = Part(only=["sage", "cpg"], seeds=[0], settings=["cifar10-a50", "cifar10-a100"])
+    part = Selection(methods=["sage", "cpg"], seeds=[0], columns=["cifar10-a50", "cifar10-a100"])
     runs = plan(get_experiment("table1"), "mini", part)
     sage = [run for run in runs if run.config.method.name == "sage"]
     cpg = [run for run in runs if run.config.method.name == "cpg"]
-    done = [Outcome(sage[0], "done", {"seconds": 30.0})]
-    assert estimate(runs, [], 2).seconds == 4 * STATED_MINI / 2
-    some = estimate([sage[1], *cpg], done, 1)
-    assert some.seconds == 30.0 + START + 2 * STATED_MINI and some.measured == 1
-    full = plan(get_experiment("table1"), "full", Part(only=["cgmatch"], seeds=[0], settings=["cifar10-a50"]))
-    assert estimate(full, [], 1).seconds == 3600 * STATED_FULL["cgmatch"]
-    assert [duration(value) for value in (30, 600, 7200 * 2, 10 * 86400)] == ["30 s", "10 min", "4 h", "10 days"]
+    done = [(sage[0], RunStatus("done", {"seconds": 30.0}))]
+    assert estimate_time(runs, [], 2).seconds == 4 * MINI_SECONDS / 2
+    some = estimate_time([sage[1], *cpg], done, 1)
+    assert some.seconds == 30.0 + START_SECONDS + 2 * MINI_SECONDS and some.measured == 1
+    full = plan(get_experiment("table1"), "full", Selection(methods=["cgmatch"], seeds=[0], columns=["cifar10-a50"]))
+    assert estimate_time(full, [], 1).seconds == 3600 * FULL_HOURS["cgmatch"]
+    assert [format_duration(value) for value in (30, 600, 7200 * 2, 10 * 86400)] == ["30 s", "10 min", "4 h", "10 days"]

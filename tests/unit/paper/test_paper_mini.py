@@ -10,10 +10,10 @@ from test_paper_configs import flat
 from unissl.config import to_tree
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
-from unissl.paper.experiments.registry import EXPERIMENTS
-from unissl.paper.grid.plan import Part, PlannedRun, plan
+from unissl.paper.experiments import EXPERIMENTS
+from unissl.paper.grid.plan import PlannedRun, Selection, plan
 from unissl.run.config import config_hash, fit_to_data
-from unissl.run.pipeline import build_split
+from unissl.run.inputs import build_split
 from unissl.splits.open_set import load_data
 
 DATA = {"data.name", "data.image_size", "data.test_holdout", "data.test_limit"}
@@ -28,10 +28,10 @@ OWN_MIX = {
 """Of STL-10 and ImageNet-127, whose mix no small set has."""
 VIEWS = {"augment.flip", "augment.pad", "augment.geometry_scale", "augment.crop"}
 NETWORK = {"net.name", "net.bn_momentum", "method.num_anchors", "method.cuts"}
-BUDGET = {"train.steps", "train.evaluations", "train.log_every", "train.checkpoint_every"}
+BUDGET = {"train.steps", "train.evaluations", "train.method_periods", "train.log_every", "train.checkpoint_every"}
 SHORT = {
-    "batch.labelled", "batch.unlabelled", "optim.ema_decay", "method.momentum", "method.drp_momentum", "method.bn_momentum",
-    "method.queue", "method.warm_up",
+    "batch.labelled", "batch.unlabelled", "optim.ema_decay", "method.momentum", "method.drp_momentum",
+    "method.bn_momentum", "method.queue", "method.warm_up", "method.min_votes_fraction",
 }  # fmt: skip
 """Forced by a short budget, as the recipe ``short`` has it."""
 
@@ -42,7 +42,7 @@ def pairs() -> list[tuple[PlannedRun, PlannedRun]]:
     return [
         pair
         for one in EXPERIMENTS.values()
-        for first in [Part(seeds=one.seeds[:1])]
+        for first in [Selection(seeds=one.seeds[:1])]
         for pair in zip(plan(one, "full", first), plan(one, "mini", first), strict=True)
     ]
 
@@ -58,7 +58,7 @@ def test_only_data_network_and_steps_differ() -> None:
         if full.config.data.name in ("stl10", "imagenet127"):
             allowed |= OWN_MIX
         found = changed(full, mini)
-        assert set(found) <= allowed, (full.setting.name, full.variant.name, set(found) - allowed)
+        assert set(found) <= allowed, (full.column.name, full.variant.name, set(found) - allowed)
         assert {"data.name", "net.name", "train.steps"} <= set(found)
 
 
@@ -71,13 +71,14 @@ def test_what_a_method_changes_is_only_a_memory_or_a_size() -> None:
         "cgmatch": {"method.momentum": (0.999, 0.99), "method.queue": (1000, 16)},
         "meta-expert": {"method.bn_momentum": (0.001, 0.1)},
         "ssb": {"method.warm_up": (475 / 512, 0.5)},
+        "cpg": {"method.min_votes_fraction": (None, 12 / 185)},
     }
     for full, mini in pairs():
         found = {key: value for key, value in changed(full, mini).items() if key.startswith("method.")}
         found.pop("method.cuts", None)
         if "method.num_anchors" in found:
             assert found.pop("method.num_anchors") in ((50, 25), (80, 40), (200, 100))
-        assert found == wanted.get(full.config.method.name, {}), (full.setting.name, full.variant.name)
+        assert found == wanted.get(full.config.method.name, {}), (full.column.name, full.variant.name)
 
 
 def test_gammas_keep_their_order_and_every_column_its_profile() -> None:
@@ -98,7 +99,9 @@ def test_different_cells_of_a_table_stay_different_runs() -> None:
 def test_key_is_what_a_run_on_digits_will_call_itself() -> None:
     """Nothing is left for the data to fill in, and every split can be made."""
     runs = [
-        run for one in ("table1", "n10", "failure-boundary") for run in plan(EXPERIMENTS[one], "mini", Part(seeds=[0]))
+        run
+        for one in ("table1", "n10", "failure-boundary")
+        for run in plan(EXPERIMENTS[one], "mini", Selection(seeds=[0]))
     ]
     dataset = load_data(runs[0].config.data, runs[0].config.split)
     for run in runs:

@@ -17,7 +17,7 @@ from tiny_grid import LONGER, nothing, tiny_task
 
 from unissl.errors import UserError
 from unissl.paper.engines.ray import RayEngine
-from unissl.paper.grid.storage import examine
+from unissl.paper.grid.storage import read_status
 from unissl.paper.grid.worker import Report, Task
 
 linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the worker in /proc")
@@ -51,7 +51,7 @@ def test_killed_worker_is_replaced_and_results_reach_a_url(
     (report,) = RayEngine(nothing, jobs=1).run([task])
     killer.join()
     assert killed, "no worker was killed, so the test has shown nothing"
-    found = examine(task.place, task.key)
+    found = read_status(task.storage, task.key)
     assert report.state == found.state == "done"
     assert without_seconds(found.summary or {}) == without_seconds(undisturbed.summary or {})
     files = tmp_path / "results" / "mini" / task.name
@@ -71,5 +71,5 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: py
 
     absent = types.SimpleNamespace(is_initialized=lambda: False, init=init)
     monkeypatch.setitem(sys.modules, "ray", absent)
-    with pytest.raises(UserError, match="No Ray answers at ray://far:10001 .*--engine local"):
+    with pytest.raises(UserError, match="Cannot connect to Ray at ray://far:10001 .*--engine local"):
         next(iter(RayEngine(nothing, 1, "ray://far:10001").run([tiny_task(tmp_path)])))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from unissl.paper.tables.significance import Comparison, Tally, holm, paired, welch, welch_of_printed
+from unissl.paper.tables.significance import Comparison, Tally, holm, paired, welch, welch_from_moments
 
 VALUES = st.lists(st.floats(0, 100).map(lambda v: round(v, 2)), min_size=2, max_size=6)
 
@@ -60,7 +60,7 @@ def test_both_by_hand() -> None:
 
 def test_printed_values_give_what_the_runs_give() -> None:
     ours, theirs = [80.1, 83.0, 78.2], [70.2, 75.3, 71.0, 69.9]
-    printed = welch_of_printed(np.mean(ours), np.std(ours, ddof=1), 3, np.mean(theirs), np.std(theirs, ddof=1), 4)
+    printed = welch_from_moments(np.mean(ours), np.std(ours, ddof=1), 3, np.mean(theirs), np.std(theirs, ddof=1), 4)
     assert printed.p == pytest.approx(welch(ours, theirs).p)
 
 
@@ -69,9 +69,9 @@ def test_without_spread_only_the_difference_decides() -> None:
     assert welch([5.1, 5.1], [5.0, 5.0]).verdict == "win"
     assert paired({0: 1.1, 1: 2.1}, {0: 2.1, 1: 3.1}).verdict == "loss"
     assert paired({0: 1.1, 1: 2.1}, {0: 1.1, 1: 2.1}).p == 1
-    assert welch_of_printed(60.0, 0.0, 3, 50.0, 0.0, 3).p == 0
+    assert welch_from_moments(60.0, 0.0, 3, 50.0, 0.0, 3).p == 0
     one_sided = stats.ttest_ind_from_stats(60.0, 0.0, 3, 57.0, 2.0, 3, equal_var=False)
-    assert welch_of_printed(60.0, 0.0, 3, 57.0, 2.0, 3).p == pytest.approx(one_sided.pvalue)
+    assert welch_from_moments(60.0, 0.0, 3, 57.0, 2.0, 3).p == pytest.approx(one_sided.pvalue)
     assert paired({0: 0.3, 1: 0.3, 2: 0.3}, {0: 0.1 + 0.2, 1: 0.1 + 0.2, 2: 0.1 + 0.2}).verdict == "tie"
 
 

@@ -1,4 +1,4 @@
-"""Runs of a fraction of a second, and a program that carries them out until it is killed.
+"""Runs of a fraction of a second, and a program that runs them until it is killed.
 
 python tests/unit/paper/tiny_grid.py ROOT
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from unissl.config import ConfigTree, merge, to_tree
 from unissl.paper.engines.local import LocalEngine
-from unissl.paper.grid.resolve import settled
+from unissl.paper.grid.scales import resolve
 from unissl.paper.grid.worker import Task
 from unissl.run.config import build_config, config_hash
 
@@ -46,9 +46,9 @@ def disk_full() -> None:
 
 
 def tiny_task(root: Path | str, seed: int = 0, scratch: Path | str = "unused", **groups: Any) -> Task:
-    config = settled(build_config(merge(TINY, {"seed": seed}, groups)))
+    config = resolve(build_config(merge(TINY, {"seed": seed}, groups)))
     key = config_hash(config)
-    origin = {"experiment": "tiny", "variant": "fixmatch", "setting": "digits", "seed": seed, "scale": "mini"}
+    origin = {"experiment": "tiny", "variant": "fixmatch", "column": "digits", "seed": seed, "scale": "mini"}
     machine = {"threads": 1, "device": "cpu", "prefetch": False}
     name = f"digits-{config.method.name}-{seed}-{key}"
     return Task(name, key, "mini", merge(to_tree(config), {"machine": machine}), str(root), str(scratch), None, origin)

@@ -1,4 +1,4 @@
-"""Ways to carry out many tasks: processes of this machine, or a Ray cluster. The results are the same."""
+"""Engines run many tasks: in processes of this machine, or on a Ray cluster. The results are the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from unissl.paper.grid.worker import Report, Task
 
 
 class Engine(Protocol):
-    """Carries out tasks in any order and yields a report for each as it ends, until one says to stop."""
+    """Runs tasks in any order and yields a report for each as it ends, until one has ``stop`` set."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Report]: ...

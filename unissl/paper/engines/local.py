@@ -1,8 +1,8 @@
-"""A process per run on this machine, some at a time.
+"""A process per run on this machine, several at a time.
 
-Not a pool of the standard library: there one worker that is killed takes all others with it, while here it costs its
-run only. A fresh process for each run also makes results independent of what ran before. Where the system can, it is
-forked from a server that has imported everything and done nothing else, which saves the seconds of the imports.
+Not a pool of the standard library, which breaks when one worker is killed; here only its run fails. A new process for
+each run also makes results independent of earlier runs. Where the system supports it, the process is forked from a
+server that has only imported the package, which saves the seconds of the imports.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import cast
 
 from unissl.paper.grid.worker import Prepare, Report, Task, record_failure, work
+from unissl.utils import current_folder
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class LocalEngine:
             while running or (waiting and not stopped):
                 while waiting and len(running) < self.jobs and not stopped:
                     worker = _start(waiting.popleft(), self.prepare, context)
-                    running[worker.answer] = worker
-                for answer in wait(list(running)):
-                    report = _end(running.pop(cast(Connection, answer)))
+                    running[worker.pipe] = worker
+                for pipe in wait(list(running)):
+                    report = _finish(running.pop(cast(Connection, pipe)))
                     stopped = stopped or report.stop
                     yield report
         finally:
-            for worker in running.values():  # asked to stop, they write a checkpoint
+            for worker in running.values():  # on SIGTERM a run writes a checkpoint
                 worker.process.terminate()
             for worker in running.values():
                 worker.process.join()
@@ -50,54 +51,56 @@ class LocalEngine:
 class _Worker:
     task: Task
     process: BaseProcess
-    answer: Connection
+    pipe: Connection
 
 
 def _context() -> BaseContext:
-    """Never a plain fork, which torch's threads do not survive."""
+    """Never a plain fork, which breaks torch's threads."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["unissl.paper.grid.worker", "unissl.plots.files"])
+    context.set_forkserver_preload(["unissl.paper.grid.worker", "unissl.plots.output"])
     return context
 
 
 def _start(task: Task, prepare: Prepare, context: BaseContext) -> _Worker:
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work_and_answer, args=(task, prepare, there), name=task.name)  # type: ignore[attr-defined]
-    process.start()
-    there.close()  # so that the end of the process is the end of the pipe
-    return _Worker(task, process, here)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work_and_send, args=(task, prepare, sender), name=task.name)  # type: ignore[attr-defined]
+    current_folder.start(process)
+    sender.close()  # so that the pipe ends with the process
+    return _Worker(task, process, receiver)
 
 
-def _work_and_answer(task: Task, prepare: Prepare, answer: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to pass on
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    answer.send(work(task, prepare))
+def _work_and_send(task: Task, prepare: Prepare, pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine handles Ctrl-C
+    current_folder.ignore_settings()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    pipe.send(work(task, prepare))
 
 
-def _die_with_parent() -> None:
-    """A grid that is killed must not leave runs behind that the next one would meet."""
+def _exit_with_parent() -> None:
+    """A killed grid must not leave processes behind that hold the locks of their runs."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _end(worker: _Worker) -> Report:
+def _finish(worker: _Worker) -> Report:
     try:
-        report: Report = worker.answer.recv()
+        report: Report = worker.pipe.recv()
     except EOFError:
         worker.process.join()
-        return record_failure(worker.task, f"its process {_how(worker.process.exitcode)}; repeat the command to go on")
+        reason = f"its process {_exit_text(worker.process.exitcode)}; repeat the command to resume"
+        return record_failure(worker.task, reason)
     finally:
-        worker.answer.close()
+        worker.pipe.close()
     worker.process.join()
     return report
 
 
-def _how(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        return f"was killed by {name}" + (" (perhaps for want of memory)" if name == "SIGKILL" else "")
+        return f"was killed by {name}" + (" (perhaps out of memory)" if name == "SIGKILL" else "")
     return f"ended with code {code}"

@@ -1,7 +1,7 @@
 """A Ray task per run, on one machine or a cluster (extra ``ray``).
 
-Ray places the tasks by their share of CPUs and GPUs. A worker that dies is replaced, and the new one finds the folder
-of the run and continues from its last checkpoint, if the folder is on a disk that both can see.
+Ray schedules tasks by their CPUs and GPUs. A worker that dies is replaced, and the new one resumes the run from its
+last checkpoint if the run folder is on a shared disk.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from unissl.errors import UserError
 from unissl.paper.grid.worker import Prepare, Report, Task, record_failure, work
+from unissl.utils.current_folder import elsewhere, ignore_settings
 
 MISSING = "The engine ray needs the package Ray; install it with: pip install 'unissl[ray]', or use --engine local."
 
@@ -21,59 +22,75 @@ MISSING = "The engine ray needs the package Ray; install it with: pip install 'u
 class RayEngine:
     prepare: Prepare
     jobs: int
-    """Runs at a time on a Ray that is started here; a cluster decides for itself."""
+    """Parallel runs on a local Ray; a cluster schedules by its resources."""
     address: str | None = None
-    """Of a cluster; by default $RAY_ADDRESS, or a Ray of its own on this machine."""
+    """Of a cluster; by default $RAY_ADDRESS, or a local Ray."""
     cpus: float = 1.0
     gpus: float = 0.0
     retries: int = 3
-    """How often a run is taken up again after its worker has died."""
+    """How often a run is resumed after its worker has died."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Report]:
         try:
             import ray
         except ImportError:
             raise UserError(MISSING) from None
-        begun_here = not ray.is_initialized()
-        if begun_here:
+        started_here = not ray.is_initialized()
+        folder = os.getcwd() if started_here and not self._cluster else None
+        if started_here:
             self._connect(ray)
         try:
-            yield from self._collect(ray, tasks)
+            yield from self._collect(ray, tasks, folder)
         finally:
-            if begun_here:
+            if started_here:
                 ray.shutdown()
 
+    @property
+    def _cluster(self) -> str | None:
+        return self.address or os.environ.get("RAY_ADDRESS")
+
     def _connect(self, ray: Any) -> None:
-        address = self.address or os.environ.get("RAY_ADDRESS")
+        address = self._cluster
         quiet = {"log_to_driver": False, "configure_logging": False}
         try:
-            if address:
-                ray.init(address=address, **quiet)
-            else:
-                os.environ.setdefault("RAY_worker_niceness", "0")  # here the runs are all there is to do
-                cpus = max(1, round(self.jobs * self.cpus))
-                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
+            with elsewhere():  # Ray's workers search the folder of this call first for modules
+                if address:
+                    ray.init(address=address, **quiet)
+                else:
+                    os.environ.setdefault("RAY_worker_niceness", "0")  # a local Ray has only the runs to do
+                    cpus = max(1, round(self.jobs * self.cpus))
+                    ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-            said = " ".join(str(error).split())[:200]
+            message = " ".join(str(error).split())[:200]
             raise UserError(
-                f"No Ray answers at {address or 'this machine'} ({said}); check the address, start one with "
+                f"Cannot connect to Ray at {address or 'this machine'} ({message}); check the address, start one with "
                 "`ray start --head`, or use --engine local."
             ) from None
 
-    def _collect(self, ray: Any, tasks: Sequence[Task]) -> Iterator[Report]:
-        # max_calls: a process of its own for every run, as in the local engine
+    def _collect(self, ray: Any, tasks: Sequence[Task], folder: str | None) -> Iterator[Report]:
+        # max_calls: a new process for every run, as in the local engine
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries, "max_calls": 1}
-        remote = ray.remote(**options)(work)
-        waiting = {remote.options(name=task.name).remote(task, self.prepare): task for task in tasks}
+        remote = ray.remote(**options)(_work_in_folder)
+        waiting = {remote.options(name=task.name).remote(folder, task, self.prepare): task for task in tasks}
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             task = waiting.pop(done)
             try:
                 report: Report = ray.get(done)
             except ray.exceptions.RayError as error:
-                report = record_failure(task, f"Ray gave it up ({type(error).__name__}); repeat the command to go on")
+                reason = f"Ray gave up on it ({type(error).__name__}); repeat the command to resume"
+                report = record_failure(task, reason)
             if report.stop:
                 for other in waiting:
                     ray.cancel(other, force=False)
                 waiting.clear()
             yield report
+
+
+def _work_in_folder(folder: str | None, task: Task, prepare: Prepare) -> Report:
+    """Run a task in the folder of the command, which relative paths in the environment refer to; Ray was started in a
+    neutral one."""
+    if folder is not None:
+        os.chdir(folder)
+    ignore_settings()
+    return work(task, prepare)

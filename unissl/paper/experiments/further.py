@@ -1,13 +1,12 @@
-"""Single results of the paper's text, and what is drawn or computed from runs of other experiments."""
+"""Single results of the paper's text, and experiments that are figures or tables of other experiments' runs."""
 
 from __future__ import annotations
 
-from unissl.paper.experiments.columns import IMAGENET127, ONE_LABEL, OPEN_SET, RESNET50, column
+from unissl.paper.experiments.axes import IMAGENET127, ONE_LABEL, OPEN_SET, RESNET50, column, rows
 from unissl.paper.experiments.experiment import Experiment, Printed
 from unissl.paper.experiments.main_tables import SEEDS, SVHN_ARBITRARY
-from unissl.paper.experiments.rows import rows
 
-_SEEDS_UNKNOWN = "How many seeds were run is not said; we take three."
+_SEEDS_UNKNOWN = "The number of seeds is not published; we take three."
 
 FURTHER = (
     Experiment(
@@ -17,7 +16,7 @@ FURTHER = (
             ("sage", ONE_LABEL.name): Printed(43.02), ("cgmatch", ONE_LABEL.name): Printed(37.31),
             ("meta-expert", ONE_LABEL.name): Printed(17.84), ("cpg", ONE_LABEL.name): Printed(32.12),
         },
-        f"The class mix is presumed arbitrary. {_SEEDS_UNKNOWN}",
+        f"The class distribution is presumably arbitrary. {_SEEDS_UNKNOWN}",
     ),
     Experiment(
         "imagenet127", "ImageNet-127, 10 % labelled", (IMAGENET127,),
@@ -27,11 +26,11 @@ FURTHER = (
             ("simpro", "imagenet127"): Printed(46.93), ("cdmad", "imagenet127"): Printed(21.92),
             ("meta-expert", "imagenet127"): Printed(49.83), ("cpg", "imagenet127"): Printed(50.43),
         },
-        "Rounding of the 10 %, test subset and Meta-Expert's cuts are not published; gamma_l = gamma_u = 286 is the "
-        f"data's own mix. {_SEEDS_UNKNOWN}",
+        "Rounding of the 10 %, test subset and Meta-Expert's cuts are not published; gamma_l = gamma_u = 286 follows "
+        f"from the data. {_SEEDS_UNKNOWN}",
     ),
     Experiment(
-        "open-set", "Unknown classes in the pool, CIFAR-10 arbitrary 100", (OPEN_SET,),
+        "open-set", "OOD classes in the pool, CIFAR-10 arbitrary 100", (OPEN_SET,),
         rows("sage", "ssb", "scomatch", "calimatch"), SEEDS,
         {
             ("sage", OPEN_SET.name): Printed(60.88), ("ssb", OPEN_SET.name): Printed(47.41),
@@ -52,7 +51,7 @@ FURTHER = (
     ),
 )  # fmt: skip
 
-READING = (
+DERIVED = (
     Experiment(
         "significance", "Appendix: win, tie, loss by t-test at .05",
         note="Computed from the runs of Tables 1 to 3, or from the printed means and deviations: 136/59/0.",
@@ -60,14 +59,14 @@ READING = (
     ),
     Experiment(
         "overhead", "Appendix: run time",
-        note="No runs of its own: `unissl bench methods` measures each method's step beside FixMatch's, `unissl bench "
-        "gri` the graph. Printed: FixMatch 18.5 h, CGMatch 29.5 h, Meta-Expert 19.2 h, CPG 22.6 h, SAGE 18.8 h on one "
+        note="No runs: the benchmark suite measures each method's step against FixMatch's (methods) and the graph loss "
+        "(gri). Printed: FixMatch 18.5 h, CGMatch 29.5 h, Meta-Expert 19.2 h, CPG 22.6 h, SAGE 18.8 h on one "
         "RTX 4090.",
     ),
     Experiment(
         "motivation", "Figures: pseudo-labels, t-SNE, silhouette and similarity, SVHN arbitrary 150", (SVHN_ARBITRARY,),
         rows("freematch", "cpg", "sage"), (2,),
-        note="One seed is drawn; which one is not said, we take 2. CPG and SAGE are shared with Table 3.",
+        note="One seed is drawn; which one is not published, we take 2. CPG and SAGE are shared with Table 3.",
     ),
     Experiment(
         "stability", "Figure: correction ratio over training",
@@ -76,14 +75,14 @@ READING = (
     ),
     Experiment(
         "ablation-pseudo-labels", "Figure: accuracy and macro-F1 of pseudo-labels, V1 to V4",
-        note="The data set is not said. Printed: V1 to V2 +13.35 accuracy, V3 to V4 +7.98 accuracy and +3.9 F1.",
+        note="The data set is not published. Printed: V1 to V2 +13.35 accuracy, V3 to V4 +7.98 accuracy and +3.9 F1.",
         reads=("table4",),
     ),
     Experiment(
-        "failure-boundary", "Text: where imbalance and diffusion become too much",
+        "failure-boundary", "Text: failure under strong imbalance and diffusion",
         tuple(column("cifar10", "a", gamma) for gamma in (50, 100, 150, 300)),
         rows("sage"), (2,),
-        note="The paper only describes it; we sweep gamma here and read beta from the experiment beta.",
+        note="The paper only describes it; we sweep gamma here, and beta in the experiment beta.",
         reads=("beta",),
     ),
     Experiment("settings", "Figure: the four settings", note="No runs: drawn from real splits.", reads=()),

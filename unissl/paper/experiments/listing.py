@@ -1,4 +1,4 @@
-"""The experiments as a list for people and programs: what `unissl paper list` prints."""
+"""The list of experiments that `unissl paper list` prints."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from unissl.paper.experiments import EXPERIMENTS
 from unissl.paper.experiments.experiment import Experiment
-from unissl.paper.experiments.registry import EXPERIMENTS
 from unissl.paper.grid.plan import plan
 
-HEAD = ("name", "experiment", "runs", "mini", "printed", "published, and what is not known")
+HEAD = ("name", "experiment", "runs", "mini", "printed", "published results and what is not published")
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Row:
     name: str
     title: str
     runs: int
-    """At full scale, with the paper's seeds; runs that other experiments ask for too are counted in each."""
+    """At full scale, with the paper's seeds; runs shared by experiments are counted in each."""
     mini: int
-    """In miniature, where some cells become the same run."""
+    """In miniature, where some cells have the same configuration."""
     printed: int
     """Cells with a number in the paper."""
     published: str
@@ -32,34 +32,29 @@ class Row:
 
 
 def listing() -> list[Row]:
-    return [
-        Row(
-            one.name,
-            one.title,
-            one.runs,
-            len({run.key for run in plan(one, "mini")}),
-            len(one.printed),
-            _published(one),
-        )
-        for one in EXPERIMENTS.values()
-    ]
+    return [_row(experiment) for experiment in EXPERIMENTS.values()]
+
+
+def _row(experiment: Experiment) -> Row:
+    mini = len({run.key for run in plan(experiment, "mini")})
+    return Row(
+        experiment.name, experiment.title, experiment.runs, mini, len(experiment.printed), _published(experiment)
+    )
 
 
 def _published(experiment: Experiment) -> str:
     parts = []
-    ours = [(cell, number) for cell, number in experiment.printed.items() if cell[0] == "sage"]
-    if ours:
-        means = [number.mean for _, number in ours]
-        if len(ours) == 1:
-            parts.append(f"SAGE {means[0]:.2f}.")
-        else:
-            parts.append(f"SAGE {min(means):.2f} to {max(means):.2f}, mean {sum(means) / len(means):.2f}.")
+    means = [number.mean for (variant, _), number in experiment.printed.items() if variant == "sage"]
+    if len(means) == 1:
+        parts.append(f"SAGE {means[0]:.2f}.")
+    elif means:
+        parts.append(f"SAGE {min(means):.2f} to {max(means):.2f}, mean {sum(means) / len(means):.2f}.")
     if experiment.reads:
         parts.append(f"Reads {', '.join(experiment.reads)}.")
     return " ".join([*parts, experiment.note])
 
 
-def write(rows: list[Row], form: Literal["md", "csv", "json"]) -> str:
+def format_listing(rows: list[Row], form: Literal["md", "csv", "json"]) -> str:
     if form == "json":
         return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
     if form == "csv":

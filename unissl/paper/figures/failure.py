@@ -1,10 +1,10 @@
-"""Where structural consensus fails: how much small classes hear of the largest one, by imbalance and length of the
+"""Failure of structural consensus: mass of G from small classes on the largest one, by imbalance and length of the
 walk.
 
-The paper says in words that consensus may come to be dominated by majority neighbourhoods when classes are too rare or
-diffusion too strong. Here G is taken from the pool of finished runs: for an image, the mass of its row of G, itself
-left out, that lies on images of the largest class, and that on its own class. A long walk forgets where it began: every
-image then hears the same mix, and small classes are lost in it.
+The paper states that consensus may be dominated by majority neighbourhoods when classes are too rare or diffusion is
+too strong. Here G is computed for the pool of finished runs: for an image, the mass of its row of G without the
+diagonal on images of the largest class, and on its own class. A long walk forgets its start, so every image gets the
+same row, in which small classes hardly appear.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import numpy as np
 from unissl.evaluation.diagnostics import class_mass
 from unissl.paper.figures.restored import PoolGraph, pool_graph
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import PAGE, Drawn, legend_outside, letter, panels, style_of
+from unissl.paper.figures.style import PAGE, CaptionedFigure, label_panels, legend_outside, panels, style_of
 
 LENGTHS = (1, 2, 3, 5, 8, 12, 20)
-"""beta of the walks that are tried on the finished features."""
-MOST_MARKED = 20
+"""Values of beta for the walks on the trained features."""
+MAX_MARKED = 20
 TAIL = 1 / 3
-"""Share of the classes that count as small, the largest never among them."""
+"""Share of the classes that count as small; the largest is never one."""
 
 
-def draw(series: Sequence[Series]) -> Drawn:
+def draw(series: Sequence[Series]) -> CaptionedFigure:
     figure, (left, right) = panels(1, 2, PAGE, 2.7, share_y=True)
-    for place, (one, title) in enumerate(zip(series, titles(series), strict=True)):
+    for index, (one, title) in enumerate(zip(series, titles(series), strict=True)):
         graph = pool_graph(one.first)
-        colour, _ = style_of(place)
+        colour, _ = style_of(index)
         order = np.argsort(-graph.counts, kind="stable")
         order = order[graph.counts[order] > 0]
-        majority, own = masses(graph, graph.walk.steps)
+        majority, same_class = masses(graph, graph.walk.steps)
         rank = np.arange(1, len(order) + 1)
-        marker = "o" if len(order) <= MOST_MARKED else ""
+        marker = "o" if len(order) <= MAX_MARKED else ""
         left.plot(rank, 100 * majority[order], color=colour, marker=marker, label=title)
-        left.plot(rank, 100 * own[order], color=colour, linestyle=(0, (3, 1.5)), linewidth=0.9)
+        left.plot(rank, 100 * same_class[order], color=colour, linestyle=(0, (3, 1.5)), linewidth=0.9)
         tail = order[1:][-max(1, round(TAIL * len(order))) :]
         swept = [(100 * m[tail].mean(), 100 * o[tail].mean()) for m, o in (masses(graph, n) for n in LENGTHS)]
         right.plot(LENGTHS, [m for m, _ in swept], color=colour, marker="o")
@@ -51,10 +51,10 @@ def draw(series: Sequence[Series]) -> Drawn:
     right.minorticks_off()
     right.set_title("the smallest third of the classes")
     left.set_ylim(bottom=0)
-    letter((left, right))
+    label_panels((left, right))
     legend_outside(figure, *left.get_legend_handles_labels())
     seeds = ", ".join(str(one.first.seed) for one in series)
-    return Drawn(
+    return CaptionedFigure(
         figure,
         "Mass of G (diagonal left out, weak views, groups of a training batch's size, last checkpoint) that images of "
         "a class put on the largest class of the pool (solid) and on their own class (dashed). (a) By class. (b) Mean "

@@ -1,4 +1,4 @@
-"""Features of test images by the model of a run: what t-SNE, silhouette and similarities are taken from."""
+"""Features of test images by the model of a run, for t-SNE, silhouette and similarities."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from unissl.utils.progress import Progress
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
-MOST_IMAGES = 2_000
-"""Test images that are looked at: the same random ones for every run on the same data."""
+MAX_IMAGES = 2_000
+"""Test images that are used, the same random ones for every run on the same data."""
 
 
-def features_of_test(run: FinishedRun, most: int = MOST_IMAGES) -> tuple[Floats, Labels]:
+def test_features(run: FinishedRun, count: int = MAX_IMAGES) -> tuple[Floats, Labels]:
     """Features (n, d) before the classifier, by averaged weights, and true classes (n,) of images of known classes."""
     data = check(DataConfig, run.config.get("data", {}), where="data")
     dataset = load_data(data, check(SplitConfig, run.config.get("split", {}), where="split"))
     if dataset.test is None or not (dataset.test.labels >= 0).any():
-        raise UserError(f"{run.folder.path} has no test images whose features could be shown; choose another run.")
+        raise UserError(f"{run.folder.path} has no test images with known classes; choose another run.")
     known = np.flatnonzero(dataset.test.labels >= 0)
-    rows = np.sort(np.random.default_rng(0).permutation(known)[:most])
+    rows = np.sort(np.random.default_rng(0).permutation(known)[:count])
     model = load_model(run.folder)
     views = model.views(dataset.test.images)
-    with Progress("looking at test images", len(rows)) as progress:
-        _, features = predict_with_features(model, views, rows, progress)
+    with Progress("extracting features", len(rows)) as progress:
+        _, features = predict_with_features(model.module, views, rows, model.batch_size, progress)
     return features, dataset.test.labels[rows]

@@ -1,4 +1,4 @@
-"""Histograms of pseudo-labels, right and wrong, beside the truth; and the share of right ones."""
+"""Histograms of right and wrong pseudo-labels with the true counts, and the accuracy."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from matplotlib.axes import Axes
 
 from unissl.errors import UserError
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import BLACK, HUES, PAGE, Drawn, letter, panels
+from unissl.paper.figures.style import BLACK, HUES, PAGE, CaptionedFigure, label_panels, panels
 from unissl.plots.charts import plain
 
-MOST_NAMED = 20
-MOST_COLUMNS = 4
+MAX_NAMED = 20
+MAX_COLUMNS = 4
 TP, FP = HUES[0], HUES[1]
 
 
-def draw(series: Sequence[Series]) -> Drawn:
+def draw(series: Sequence[Series]) -> CaptionedFigure:
     """A panel for each series, of its lowest seed; classes by their true size in the pool, the largest first."""
     recorded = all(any(line.get("pool") for line in one.first.metrics) for one in series)
     pools = [_pool(one, recorded) for one in series]
-    columns = min(MOST_COLUMNS, len(series) + 1)
+    columns = min(MAX_COLUMNS, len(series) + 1)
     rows = -(-(len(series) + 1) // columns)
     figure, axes = panels(rows, columns, PAGE, 1.75 * rows)
     for ax, pool, one, title in zip(axes, pools, series, titles(series), strict=False):
@@ -32,7 +32,7 @@ def draw(series: Sequence[Series]) -> Drawn:
     _accuracies(axes[len(series)], [pool["accuracy"] for pool in pools], titles(series))
     for ax in axes[len(series) + 1 :]:
         ax.set_axis_off()
-    letter(axes[: len(series) + 1])
+    label_panels(axes[: len(series) + 1])
     figure.legend(handles, labels, loc="outside upper left", ncols=3)
     source = (
         "live weights on weak views after the last step, as the released code counts"
@@ -40,7 +40,7 @@ def draw(series: Sequence[Series]) -> Drawn:
         else "averaged weights on the images as they are, after the last step"
     )
     seeds = ", ".join(str(one.first.seed) for one in series)
-    return Drawn(
+    return CaptionedFigure(
         figure,
         f"Pseudo-labels of the whole pool ({source}; no threshold; seeds {seeds}). TP and FP: right and wrong ones by "
         "predicted class, GT: true number of images; classes by GT, the largest first. Last panel: share of right "
@@ -54,7 +54,7 @@ def _pool(one: Series, recorded: bool) -> Mapping[str, Any]:
     )
     assert pool is not None
     if not pool.get("truth_known", True):
-        raise UserError(f"Nobody knows the true classes of the pool of {one.first.folder.path}; choose another run.")
+        raise UserError(f"The true classes of the pool of {one.first.folder.path} are unknown; choose another run.")
     return pool
 
 
@@ -68,10 +68,9 @@ def _histogram(ax: Axes, pool: Mapping[str, Any], names: Sequence[str]) -> None:
     ax.bar(x, wrong, 0.8, bottom=right, color=FP, label="FP")
     edges = np.append(x - 0.5, x[-1] + 0.5)
     ax.stairs(truth[order], edges, color=BLACK, linewidth=1.0, label="GT", baseline=None)
-    if len(names) <= MOST_NAMED:
-        shown = [plain(names[c], 10) for c in order]
-        long = max(len(name) for name in shown) > 2
-        ax.set_xticks(x, shown, rotation=90 if long else 0)
+    if len(names) <= MAX_NAMED:
+        labels = [plain(names[c], 10) for c in order]
+        ax.set_xticks(x, labels, rotation=90 if max(len(label) for label in labels) > 2 else 0)
     else:
         ax.set_xticks([])
     ax.set_xlabel("class")
@@ -83,8 +82,8 @@ def _accuracies(ax: Axes, values: Sequence[float], names: Sequence[str]) -> None
     x = np.arange(len(values))
     bars = ax.bar(x, [100 * value for value in values], 0.6, color=TP)
     ax.bar_label(bars, [f"{100 * value:.1f}" for value in values], fontsize=7, padding=1)
-    turned = max(len(name) for name in names) > 8 or len(names) > 3
-    ax.set_xticks(x, list(names), rotation=35 if turned else 0, ha="right" if turned else "center")
+    rotate = max(len(name) for name in names) > 8 or len(names) > 3
+    ax.set_xticks(x, list(names), rotation=35 if rotate else 0, ha="right" if rotate else "center")
     ax.set_ylim(0, 110)
     ax.set_yticks([0, 50, 100])
     ax.set_ylabel("right, %")

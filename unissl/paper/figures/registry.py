@@ -1,4 +1,4 @@
-"""Every figure by name: how it is drawn, and which runs of which experiments it is drawn from."""
+"""Every figure by name, with its function and the experiments whose runs it shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from unissl.data import DataConfig
 from unissl.errors import UserError, did_you_mean
-from unissl.paper.experiments.registry import get_experiment
+from unissl.paper.experiments import get_experiment
+from unissl.paper.experiments.experiment import Scale
 from unissl.paper.figures import (
     components,
     correction,
@@ -23,30 +24,30 @@ from unissl.paper.figures import (
     tsne,
 )
 from unissl.paper.figures.series import FinishedRun, Series, group, read_run
-from unissl.paper.figures.style import Drawn
-from unissl.paper.grid.plan import Part, Scale, plan, read_outcome
+from unissl.paper.figures.style import CaptionedFigure
+from unissl.paper.grid.plan import Selection, runs_to_show, seeds_note
 from unissl.paper.grid.storage import is_url
 
 
 @dataclass(frozen=True)
 class Source:
-    """Runs of an experiment: of the variants in ``only``, in the ``settings`` named, or all."""
+    """Runs of an experiment: of the named variants and columns, or all."""
 
     experiment: str
-    only: tuple[str, ...] | None = None
-    settings: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class FigureKind:
-    draw: Callable[[Sequence[Series]], Drawn]
+    draw: Callable[[Sequence[Series]], CaptionedFigure]
     shows: str
     sources: tuple[Source, ...] = ()
 
 
 _MOTIVATION = (Source("motivation"),)
 FIGURES: dict[str, FigureKind] = {
-    "settings": FigureKind(settings.of_runs, "class mixes of labelled images and pool"),
+    "settings": FigureKind(settings.of_runs, "class distributions of labelled images and pool"),
     "pseudo-labels": FigureKind(pseudo_labels.draw, "histograms of right and wrong pseudo-labels", _MOTIVATION),
     "tsne": FigureKind(tsne.draw, "t-SNE of test features", _MOTIVATION),
     "silhouette": FigureKind(silhouette.draw, "silhouette coefficient of test features", _MOTIVATION),
@@ -55,7 +56,7 @@ FIGURES: dict[str, FigureKind] = {
     "ablation-pseudo-labels": FigureKind(
         pseudo_label_curves.draw,
         "accuracy and macro-F1 of pseudo-labels over training",
-        (Source("table4", settings=("cifar10-a100",)),),
+        (Source("table4", columns=("cifar10-a100",)),),
     ),
     "ablation": FigureKind(components.draw, "accuracy with and without parts", (Source("table4"),)),
     "gri-losses": FigureKind(components.draw, "accuracy with and without L_con, L_sim", (Source("gri-losses"),)),
@@ -63,7 +64,7 @@ FIGURES: dict[str, FigureKind] = {
     "beta": FigureKind(sensitivity.draw, "accuracy against beta", (Source("beta"),)),
     "anchors-k": FigureKind(sensitivity.draw, "accuracy against the number of anchors", (Source("anchors-k"),)),
     "failure-boundary": FigureKind(failure.draw, "mass of G on the largest class", (Source("failure-boundary"),)),
-    "overhead": FigureKind(runtime.draw, "time of a step", (Source("table3", settings=("svhn-a150",)),)),
+    "overhead": FigureKind(runtime.draw, "time of a step", (Source("table3", columns=("svhn-a150",)),)),
 }
 
 
@@ -73,8 +74,8 @@ def get_figure(name: str) -> FigureKind:
     return FIGURES[name]
 
 
-def draw_runs(name: str, folders: Sequence[Path | str]) -> Drawn:
-    """The figure of any finished runs; ``NAME=FOLDER`` names one."""
+def draw_runs(name: str, folders: Sequence[Path | str]) -> CaptionedFigure:
+    """Draw a figure of any finished runs; ``NAME=FOLDER`` names one."""
     kind = get_figure(name)
     named = [_name_and_folder(str(folder)) for folder in folders]
     series = group(read_run(Path(folder)) for _, folder in named)
@@ -87,8 +88,8 @@ def _name_and_folder(text: str) -> tuple[str | None, str]:
     return (name, folder) if equals and not Path(text).exists() else (None, text)
 
 
-def draw_experiment(name: str, scale: Scale, root: str, data_root: str | None = None) -> Drawn:
-    """The figure of the experiment's own runs, as many as are finished."""
+def draw_experiment(name: str, scale: Scale, root: str, data_root: str | None = None) -> CaptionedFigure:
+    """Draw a figure of the finished runs of its experiment; the caption states the seeds if they are not as planned."""
     kind = get_figure(name)
     if name == "settings":
         data = "cifar10" if scale == "full" else "digits"
@@ -97,20 +98,28 @@ def draw_experiment(name: str, scale: Scale, root: str, data_root: str | None = 
         raise UserError(
             f"Figures are drawn from folders; copy the runs in {root} here and give that folder with --runs."
         )
-    found = [one for source in kind.sources for one in experiment_series(source, scale, Path(root))]
-    if not found:
+    series: list[Series] = []
+    notes: list[str] = []
+    for source in kind.sources:
+        members = experiment_series(source, scale, Path(root))
+        seeds, planned = {run.seed for one in members for run in one.runs}, get_experiment(source.experiment).seeds
+        if members and seeds != set(planned):
+            notes.append(f" {seeds_note(seeds, planned)}")
+        series += members
+    if not series:
         commands = " and ".join(f"'unissl paper run {source.experiment} --scale {scale}'" for source in kind.sources)
         raise UserError(
             f"No run of this figure is finished in {root}; start them with {commands}, or name run folders."
         )
-    return kind.draw(found)
+    drawn = kind.draw(series)
+    return replace(drawn, caption=drawn.caption + "".join(notes))
 
 
 def experiment_series(source: Source, scale: Scale, root: Path) -> list[Series]:
-    """Finished runs, named as the experiment names its rows and columns."""
-    together: dict[tuple[str, str], list[FinishedRun]] = {}
-    for planned in plan(get_experiment(source.experiment), scale, Part(source.only, source.settings)):
-        if read_outcome(planned, root).state == "done":
-            place = (planned.variant.title, planned.setting.title)
-            together.setdefault(place, []).append(read_run(planned.folder(root)))
-    return [Series(*place, tuple(runs)) for place, runs in together.items()]
+    """Finished runs, named after the rows and columns of the experiment."""
+    groups: dict[tuple[str, str], list[FinishedRun]] = {}
+    selection = Selection(source.methods, source.columns)
+    for run, status in runs_to_show(get_experiment(source.experiment), scale, root, selection):
+        if status.state == "done":
+            groups.setdefault((run.variant.title, run.column.title), []).append(read_run(run.folder(root)))
+    return [Series(*titles, tuple(runs)) for titles, runs in groups.items()]

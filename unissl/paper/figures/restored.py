@@ -1,4 +1,5 @@
-"""A run as its last checkpoint left it: with the heads that the shipped model lacks, asked about the pool."""
+"""The graph of the unlabelled pool from the last checkpoint of a run, which has the heads that the exported model
+lacks."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from unissl.errors import UserError
 from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, order_of_pool, walk_of
 from unissl.paper.figures.series import FinishedRun
 from unissl.run.config import build_config, config_hash
+from unissl.run.inputs import prepare_inputs
 from unissl.run.setup import build_training, setup_device
-from unissl.splits import read_split
 from unissl.splits.open_set import load_data
 from unissl.training import checkpoint
 from unissl.types import OOD, UNLABELLED
@@ -20,7 +21,7 @@ from unissl.types import OOD, UNLABELLED
 
 @dataclass(frozen=True)
 class PoolGraph:
-    """The pool in groups that share a graph, the true classes in that order, and the settings of the walk."""
+    """The pool in groups that share a graph, the true classes in the same order, and the walk's settings."""
 
     groups: list[Group]
     truth: npt.NDArray[np.int64]
@@ -33,21 +34,20 @@ class PoolGraph:
 
 
 def pool_graph(run: FinishedRun) -> PoolGraph:
-    """Weak views of the pool through the live weights of the last checkpoint."""
-    found = checkpoint.list_checkpoints(run.folder.checkpoints)
-    if not found:
-        raise UserError(
-            f"{run.folder.path} has no checkpoint, and its model is without SAGE's projection; train it again."
-        )
+    """Embed weak views of the pool with the live weights of the last checkpoint."""
+    checkpoints = checkpoint.list_checkpoints(run.folder.checkpoints)
+    if not checkpoints:
+        raise UserError(f"{run.folder.path} has no checkpoint, and its model has no projection head; train it again.")
     config = build_config(run.config)
     device = setup_device(config.machine)
     dataset = load_data(config.data, config.split)
-    split = read_split(run.folder.split, len(dataset.train))
+    inputs = prepare_inputs(config, dataset, device)
+    split = inputs.split
     truth = dataset.train.labels[split.unlabelled]
     if not len(truth) or (truth == UNLABELLED).any():
-        raise UserError(f"Nobody knows the true classes of the pool of {run.folder.path}; choose another run.")
-    state, batches = build_training(config, dataset, split, device)
-    checkpoint.restore(found[-1], state, config_hash(config))
+        raise UserError(f"The true classes of the pool of {run.folder.path} are unknown; choose another run.")
+    state, batches = build_training(inputs)
+    checkpoint.restore(checkpoints[-1], state, config_hash(config))
     order = order_of_pool(len(truth))
     groups = embed_pool(state.learner.predict, state.learner.method, batches, split.unlabelled[order], state.step)
     return PoolGraph(groups, truth[order], walk_of(state.learner.method), split.num_classes)

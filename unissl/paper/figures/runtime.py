@@ -1,4 +1,4 @@
-"""How long a step takes, method by method."""
+"""Time of a step by method."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from unissl.paper.figures.bars import draw_bars
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import COLUMN, HUES, PAGE, Drawn, panels
+from unissl.paper.figures.style import COLUMN, HUES, PAGE, CaptionedFigure, panels
 
 
-def draw(series: Sequence[Series]) -> Drawn:
+def draw(series: Sequence[Series]) -> CaptionedFigure:
     values = [[1000 * run.summary["seconds"] / run.summary["steps"] for run in one.runs] for one in series]
     figure, (ax,) = panels(1, 1, COLUMN if len(series) <= 6 else PAGE, 2.3)
-    most = max(max(seeds) for seeds in values)
-    draw_bars(ax, values, titles(series), HUES[0], digits=0 if most >= 100 else 1)
+    largest = max(max(seeds) for seeds in values)
+    draw_bars(ax, values, titles(series), HUES[0], digits=0 if largest >= 100 else 1)
     ax.set_ylabel("ms per step")
-    return Drawn(
+    return CaptionedFigure(
         figure,
         "Wall-clock time of training, evaluations included, divided by the number of steps. Bar: mean over seeds; "
-        "dots: seeds. It is as the machine was at the time; 'unissl bench methods' measures methods side by side.",
+        "dots: seeds. Other load on the machine is included; 'make bench BENCH=methods' compares methods interleaved.",
     )

@@ -1,4 +1,4 @@
-"""Accuracy against one setting that the runs differ in: lambda, beta, K, gamma, or any other number."""
+"""Accuracy against one hyper-parameter that the runs differ in: lambda, beta, K, gamma, or any other number."""
 
 from __future__ import annotations
 
@@ -9,63 +9,60 @@ import numpy as np
 
 from unissl.errors import UserError
 from unissl.inference.model import load_model
-from unissl.paper.figures.series import SYMBOLS, FinishedRun, Series, differing, leaves
-from unissl.paper.figures.style import COLUMN, HUES, PAGE, Drawn, letter, panels
+from unissl.paper.figures.series import SYMBOLS, FinishedRun, Series, differing, flatten
+from unissl.paper.figures.style import COLUMN, HUES, PAGE, CaptionedFigure, label_panels, panels
 
-LOOKS: dict[str, dict[str, Any]] = {
+STYLES: dict[str, dict[str, Any]] = {
     "last": {"color": HUES[1], "marker": "s", "markersize": 5, "markerfacecolor": "white", "linestyle": (0, (4, 2))},
     "best": {"color": HUES[0], "marker": "o", "linestyle": "-"},
 }
 
 
-def draw(series: Sequence[Series]) -> Drawn:
-    """A panel for each setting that is swept; the runs with the usual values belong to all panels."""
-    swept = swept_settings(series)
+def draw(series: Sequence[Series]) -> CaptionedFigure:
+    """A panel for each hyper-parameter; the runs with the default values belong to all panels."""
+    swept = swept_parameters(series)
     figure, axes = panels(1, len(swept), COLUMN if len(swept) == 1 else PAGE, 2.3, share_y=True)
     for ax, (key, members) in zip(axes, swept.items(), strict=True):
         ordered = sorted(members, key=lambda one: value_of(one.first, key))
         x = [value_of(one.first, key) for one in ordered]
-        for reading, look in LOOKS.items():
-            runs = [[100 * run.summary["accuracy"][reading] for run in one.runs] for one in ordered]
+        for metric, style in STYLES.items():
+            runs = [[100 * run.summary["accuracy"][metric] for run in one.runs] for one in ordered]
             means = [float(np.mean(values)) for values in runs]
-            reach = [
+            error = [
                 [mean - min(values) for mean, values in zip(means, runs, strict=True)],
                 [max(values) - mean for mean, values in zip(means, runs, strict=True)],
             ]
-            ax.errorbar(x, means, yerr=reach, capsize=2, elinewidth=0.7, label=reading, **look)
+            ax.errorbar(x, means, yerr=error, capsize=2, elinewidth=0.7, label=metric, **style)
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.set_xlabel(SYMBOLS.get(key, key))
         ax.margins(x=0.08)
     axes[0].set_ylabel("test accuracy, %")
     if len(axes) > 1:
-        letter(axes)
+        label_panels(axes)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
-    return Drawn(
+    return CaptionedFigure(
         figure,
-        "Test accuracy against one setting at a time, all others alike. best: of all evaluations, chosen on the test "
-        "images (what the paper prints); last: after the last step. Dot: mean over seeds; whisker: lowest to highest "
-        "seed.",
+        "Test accuracy against one hyper-parameter at a time, all others equal. best: of all evaluations, chosen on "
+        "the test images (what the paper prints); last: after the last step. Dot: mean over seeds; whisker: lowest to "
+        "highest seed.",
     )
 
 
-def swept_settings(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Settings by which runs differ from a common base in nothing else, each with its series, the base among them."""
+def swept_parameters(series: Sequence[Series]) -> dict[str, list[Series]]:
+    """Hyper-parameters that are varied one at a time around a common base, each with its series and the base."""
     keys = differing([one.first for one in series])
-    numeric = [key for key in keys if all(_is_number(leaves(one.first.config).get(key)) for one in series)]
+    numeric = [key for key in keys if all(_is_number(flatten(one.first.config).get(key)) for one in series)]
     if not keys or len(numeric) < len(keys):
-        what = f"they differ in {', '.join(set(keys) - set(numeric))}" if keys else "they differ in the seed alone"
-        raise UserError(f"A sensitivity curve needs runs that differ in one number, and {what}; give other runs.")
+        problem = f"they differ in {', '.join(set(keys) - set(numeric))}" if keys else "they differ in the seed alone"
+        raise UserError(f"A sensitivity curve needs runs that differ in one number, and {problem}; give other runs.")
     if len(keys) == 1:
         return {keys[0]: list(series)}
 
-    def odd(one: Series, base: Series) -> list[str]:
-        return differing([one.first, base.first])
-
     for base in series:
-        apart = [odd(one, base) for one in series]
-        if all(len(found) <= 1 for found in apart):
+        changes = [differing([one.first, base.first]) for one in series]
+        if all(len(changed) <= 1 for changed in changes):
             return {
-                key: [one for one, found in zip(series, apart, strict=True) if not found or found == [key]]
+                key: [one for one, changed in zip(series, changes, strict=True) if changed in ([], [key])]
                 for key in keys
             }
     raise UserError(
@@ -74,13 +71,13 @@ def swept_settings(series: Sequence[Series]) -> dict[str, list[Series]]:
 
 
 def value_of(run: FinishedRun, key: str) -> float:
-    """The number itself, or what the default stands for: K = d + 1 anchors."""
-    value = leaves(run.config).get(key)
+    """The value of a hyper-parameter; of the default number of anchors, K = d + 1."""
+    value = flatten(run.config).get(key)
     if value is None and key == "method.num_anchors":
-        weights = load_model(run.folder).module.state_dict()  # a temperature or a backbone may stand around the network
+        weights = load_model(run.folder).module.state_dict()  # a temperature or a backbone may wrap the network
         return next(float(w.shape[1] + 1) for name, w in weights.items() if f".{name}".endswith(".head.weight"))
     if value is None:
-        raise UserError(f"{run.folder.path} does not say its {key}; train it with --set {key}=VALUE.")
+        raise UserError(f"{run.folder.path} does not record {key}; train it with --set {key}=VALUE.")
     return float(value)
 
 

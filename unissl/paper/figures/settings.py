@@ -1,4 +1,4 @@
-"""The four settings that the paper tells apart, drawn from splits of real data; or the splits of given runs."""
+"""Class distributions of the four settings of the paper, from splits of a data set; or of the splits of runs."""
 
 from __future__ import annotations
 
@@ -12,94 +12,96 @@ from matplotlib.figure import Figure
 
 from unissl.data import DataConfig, load
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import HUES, PAGE, Drawn, letter, panels
+from unissl.paper.figures.style import HUES, PAGE, CaptionedFigure, label_panels, panels
 from unissl.run.config import build_config
 from unissl.splits import SplitConfig, make_split, read_split
 from unissl.splits.open_set import load_data
 
 SEED = 0
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 
 
 @dataclass(frozen=True)
-class Mix:
-    """Images of each class: labelled and in the pool; None where the truth of the pool is not known."""
+class ClassCounts:
+    """Images of each class: labelled and in the pool; None if the pool's true classes are unknown."""
 
     title: str
     labelled: npt.NDArray[np.int64]
     pool: npt.NDArray[np.int64] | None
 
 
-def of_data(data: DataConfig) -> Drawn:
-    """The four settings on one data set, in numbers that fit it. Numbers are ours, profiles the paper's."""
+def of_data(data: DataConfig) -> CaptionedFigure:
+    """The four settings on one data set. The distributions are the paper's, the numbers of images ours."""
     labels, names = (table := load(data).train).labels, table.class_names
     smallest = int(np.bincount(labels[labels >= 0], minlength=len(names)).min())
-    many, room = max(8, smallest // 4), smallest - max(8, smallest // 4)
+    many = max(8, smallest // 4)
+    pool = smallest - many
     tail = {
         "labelled_distribution": "long-tailed",
         "gamma_l": 10.0,
         "labels_per_class": many,
-        "max_count": room,
+        "max_count": pool,
         "gamma": 20.0,
     }
     kinds = {
-        "SSL": {"labels_per_class": many, "pool_distribution": "uniform", "max_count": room, "gamma": 1.0},
+        "SSL": {"labels_per_class": many, "pool_distribution": "uniform", "max_count": pool, "gamma": 1.0},
         "LTSSL": {**tail, "pool_distribution": "long-tailed"},
         "ReaLTSSL": {**tail, "pool_distribution": "arbitrary"},
-        "UniSSL": {"labels_per_class": 4, "pool_distribution": "arbitrary", "max_count": room, "gamma": 20.0},
+        "UniSSL": {"labels_per_class": 4, "pool_distribution": "arbitrary", "max_count": pool, "gamma": 20.0},
     }
-    mixes = []
+    counts = []
     for title, settings in kinds.items():
         split = make_split(labels, len(names), SplitConfig.model_validate(settings), SEED, names)
-        mixes.append(
-            Mix(title, np.array(split.labelled_counts), np.bincount(labels[split.unlabelled], minlength=len(names)))
-        )
-    return Drawn(
-        _draw(mixes),
-        f"Class mix of labelled images and pool in four settings, split from {data.name} with seed {SEED}. SSL: both "
-        "uniform; LTSSL: both long-tailed alike; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels per "
-        "class, arbitrary pool. Numbers of images are chosen to fit the data set.",
+        in_pool = np.bincount(labels[split.unlabelled], minlength=len(names))
+        counts.append(ClassCounts(title, np.array(split.labelled_counts), in_pool))
+    return CaptionedFigure(
+        _draw(counts),
+        f"Class distribution of labelled images and pool in four settings, split from {data.name} with seed {SEED}. "
+        "SSL: both uniform; LTSSL: both long-tailed alike; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels "
+        "per class, arbitrary pool. Numbers of images are chosen to fit the data set.",
     )
 
 
-def of_runs(series: Sequence[Series]) -> Drawn:
+def of_runs(series: Sequence[Series]) -> CaptionedFigure:
     """The splits that runs were trained on."""
-    mixes = []
+    counts = []
     for one, title in zip(series, titles(series), strict=True):
         config = build_config(one.first.config)
         table = load_data(config.data, config.split).train
         split = read_split(one.first.folder.split, len(table))
         truth = table.labels[split.unlabelled]
         known = None if (truth == -1).any() else np.bincount(truth[truth >= 0], minlength=split.num_classes)
-        mixes.append(Mix(title, np.array(split.labelled_counts), known))
-    return Drawn(_draw(mixes), "Class mix of labelled images and of the pool in the splits of the runs.")
+        counts.append(ClassCounts(title, np.array(split.labelled_counts), known))
+    return CaptionedFigure(
+        _draw(counts), "Class distribution of labelled images and of the pool in the splits of the runs."
+    )
 
 
-def _draw(mixes: Sequence[Mix]) -> Figure:
-    columns = min(MOST_COLUMNS, len(mixes))
-    blocks = -(-len(mixes) // columns)
+def _draw(counts: Sequence[ClassCounts]) -> Figure:
+    columns = min(MAX_COLUMNS, len(counts))
+    blocks = -(-len(counts) // columns)
     figure, axes = panels(2 * blocks, columns, PAGE, 2.5 * blocks)
     tops: list[Axes] = []
-    for number, mix in enumerate(mixes):
+    for number, one in enumerate(counts):
         block, column = divmod(number, columns)
         top, bottom = axes[2 * block * columns + column], axes[(2 * block + 1) * columns + column]
-        _bars(top, mix.labelled, HUES[1])
-        top.set_title(mix.title)
+        _bars(top, one.labelled, HUES[1])
+        top.set_title(one.title)
         tops.append(top)
-        if mix.pool is None:
-            bottom.text(0.5, 0.5, "not known", transform=bottom.transAxes, ha="center", va="center")
+        if one.pool is None:
+            bottom.text(0.5, 0.5, "unknown", transform=bottom.transAxes, ha="center", va="center")
             bottom.set(xticks=[], yticks=[])
         else:
-            _bars(bottom, mix.pool, HUES[0])
+            _bars(bottom, one.pool, HUES[0])
         bottom.set_xlabel("class")
         if column == 0:
             top.set_ylabel("labelled")
             bottom.set_ylabel("pool")
-    for number in range(len(mixes), blocks * columns):
+    for number in range(len(counts), blocks * columns):
         block, column = divmod(number, columns)
         axes[2 * block * columns + column].set_axis_off()
         axes[(2 * block + 1) * columns + column].set_axis_off()
-    letter(tops)
+    label_panels(tops)
     return figure
 
 

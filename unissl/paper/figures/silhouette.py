@@ -1,4 +1,4 @@
-"""Silhouette coefficient of test features: how much nearer an image is to its own class than to the next one."""
+"""Silhouette coefficient of test features."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from sklearn.metrics import silhouette_score
 
 from unissl.errors import UserError
 from unissl.paper.figures.bars import draw_bars
-from unissl.paper.figures.features import MOST_IMAGES, Floats, Labels, features_of_test
+from unissl.paper.figures.features import MAX_IMAGES, Floats, Labels, test_features
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import COLUMN, HUES, Drawn, panels
+from unissl.paper.figures.style import COLUMN, HUES, CaptionedFigure, panels
 
 
-def draw(series: Sequence[Series]) -> Drawn:
-    values = [[silhouette(*features_of_test(run)) for run in one.runs] for one in series]
+def draw(series: Sequence[Series]) -> CaptionedFigure:
+    values = [[silhouette(*test_features(run)) for run in one.runs] for one in series]
     figure, (ax,) = panels(1, 1, COLUMN, 2.2)
     draw_bars(ax, values, titles(series), HUES[0])
     ax.set_ylabel("silhouette coefficient")
-    return Drawn(
+    return CaptionedFigure(
         figure,
-        f"Mean silhouette coefficient of the features of up to {MOST_IMAGES:,} test images (averaged weights, "
+        f"Mean silhouette coefficient of the features of up to {MAX_IMAGES:,} test images (averaged weights, "
         "Euclidean distances, true classes; from -1 to 1, higher is better). Bar: mean over seeds; dots: seeds. The "
         "paper does not say its metric or sample.",
     )

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from unissl.paper.figures.bars import draw_bars
-from unissl.paper.figures.features import MOST_IMAGES, Floats, Labels, features_of_test
+from unissl.paper.figures.features import MAX_IMAGES, Floats, Labels, test_features
 from unissl.paper.figures.series import Series, titles
-from unissl.paper.figures.style import HUES, PAGE, Drawn, letter, panels
+from unissl.paper.figures.style import HUES, PAGE, CaptionedFigure, label_panels, panels
 
 
-def draw(series: Sequence[Series]) -> Drawn:
-    pairs = [[class_similarities(*features_of_test(run)) for run in one.runs] for one in series]
+def draw(series: Sequence[Series]) -> CaptionedFigure:
+    pairs = [[class_similarities(*test_features(run)) for run in one.runs] for one in series]
     figure, (left, right) = panels(1, 2, PAGE, 2.2)
     for ax, side, colour, title in ((left, 0, HUES[1], "between classes ↓"), (right, 1, HUES[0], "within classes ↑")):
         draw_bars(ax, [[pair[side] for pair in runs] for runs in pairs], titles(series), colour)
         ax.set_title(title)
     left.set_ylabel("cosine similarity")
-    letter((left, right))
-    return Drawn(
+    label_panels((left, right))
+    return CaptionedFigure(
         figure,
-        f"Cosine similarity of the features of up to {MOST_IMAGES:,} test images (averaged weights, not centred): "
+        f"Cosine similarity of the features of up to {MAX_IMAGES:,} test images (averaged weights, not centred): "
         "mean over pairs of images of two classes, averaged over pairs of classes; and mean over pairs of different "
         "images of a class, averaged over classes. Bar: mean over seeds; dots: seeds. The paper does not say its "
         "convention.",

@@ -1,4 +1,5 @@
-"""How the figures look: sizes of a two-column page, small type, few lines, colours for colour-blind eyes too."""
+"""Style of the figures: sizes of a two-column page, small type, few lines, colours that colour-blind readers can tell
+apart."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from unissl.errors import UserError
-from unissl.plots.charts import rare_letters_allowed
-from unissl.run_folder import write_atomically
+from unissl.plots.charts import ignore_missing_glyphs
+from unissl.utils.atomic import write_atomically
 
 BLACK, GREY, LIGHT = "#000000", "#8b949e", "#d0d4d9"
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""The colours of Okabe and Ito; without their yellow, which a thin line on white does not bear."""
+"""The colours of Okabe and Ito without yellow, which is too faint for thin lines on white."""
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLUMN, PAGE = 3.35, 6.9
 """Widths in inches: a column, and a page of two."""
-LETTERS: Any = {
+RC_PARAMS: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -45,23 +46,23 @@ LETTERS: Any = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "unissl",
 }
-LETTERS_PER_INCH = 17
-"""Of a legend, roughly."""
+CHARACTERS_PER_INCH = 17
+"""Of a legend, about."""
 FORMATS = (".svg", ".pdf", ".png")
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure and what a reader must know to read it: definitions, seeds, where numbers come from."""
+class CaptionedFigure:
+    """A figure and its caption: definitions, seeds, sources of the numbers."""
 
     figure: Figure
     caption: str
 
 
 @contextmanager
-def small_print() -> Iterator[None]:
-    """Draw and save inside, so that the letters have the sizes of a page."""
-    with matplotlib.rc_context(LETTERS), rare_letters_allowed():
+def paper_style() -> Iterator[None]:
+    """Draw and save inside, with the font sizes of a page."""
+    with matplotlib.rc_context(RC_PARAMS), ignore_missing_glyphs():
         yield
 
 
@@ -71,13 +72,13 @@ def panels(rows: int, columns: int, width: float, height: float, share_y: bool =
     return figure, [ax for line in axes for ax in line]
 
 
-def style_of(place: int) -> tuple[str, str | tuple[int, tuple[int, ...]]]:
-    """Colour and dashes of the series at this place: a second sign for each, since colour alone may not be seen."""
-    return HUES[place % len(HUES)], DASHES[(place // len(HUES)) % len(DASHES)]
+def style_of(index: int) -> tuple[str, str | tuple[int, tuple[int, ...]]]:
+    """Colour and dashes of a series; dashes distinguish series without colours."""
+    return HUES[index % len(HUES)], DASHES[(index // len(HUES)) % len(DASHES)]
 
 
-def letter(axes: Sequence[Axes]) -> None:
-    """(a), (b), ... before the titles, so that a caption can speak of them."""
+def label_panels(axes: Sequence[Axes]) -> None:
+    """Put (a), (b), ... before the titles, for the caption."""
     for number, ax in enumerate(axes):
         ax.set_title(f"({chr(ord('a') + number)}) {ax.get_title()}".rstrip())
 
@@ -86,26 +87,26 @@ def legend_outside(
     figure: Figure,
     handles: Sequence[Any],
     labels: Sequence[str],
-    where: Literal["outside lower center", "outside upper center"] = "outside lower center",
+    location: Literal["outside lower center", "outside upper center"] = "outside lower center",
 ) -> None:
-    """Beside the panels, in as many columns as the figure is wide enough for."""
-    room = int(figure.get_figwidth() * LETTERS_PER_INCH)
-    columns = max(1, min(len(labels), room // (max(len(label) for label in labels) + 7)))
-    figure.legend(handles, labels, loc=where, ncols=columns)
+    """Put the legend outside the panels, in as many columns as fit."""
+    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    columns = max(1, min(len(labels), width // (max(len(label) for label in labels) + 7)))
+    figure.legend(handles, labels, loc=location, ncols=columns)
 
 
-def refuse_format(path: Path) -> None:
+def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"A figure is written as {', '.join(FORMATS)}, not as {path.name!r}; change the end of --out.")
 
 
-def save(drawn: Drawn, path: Path) -> None:
-    """The same figure gives the same bytes; the caption is kept inside the file."""
-    refuse_format(path)
+def save(drawn: CaptionedFigure, path: Path) -> None:
+    """Write the figure with its caption as metadata; the same figure gives the same bytes."""
+    check_format(path)
     kind = path.suffix.lower()[1:]
     kinds: dict[str, dict[str, str | None]] = {
         "svg": {"Date": None, "Description": drawn.caption},
         "pdf": {"CreationDate": None, "Subject": drawn.caption},
         "png": {"Description": drawn.caption},
     }
-    write_atomically(path, lambda draft: drawn.figure.savefig(draft, format=kind, metadata=kinds[kind], dpi=200))
+    write_atomically(path, lambda partial: drawn.figure.savefig(partial, format=kind, metadata=kinds[kind], dpi=200))

@@ -1,7 +1,7 @@
-"""One run of a grid, wherever it is carried out: begun, continued or left alone, and what became of it.
+"""One run of a grid: started, resumed or skipped, in the process of any engine.
 
-An engine sends a :class:`Task` to a process of its own and gets a :class:`Report`. All that matters is in the folder of
-the run, so an engine may die at any moment and another one go on.
+An engine sends a :class:`Task` to a new process and gets a :class:`Report`. All state is in the run folder, so an
+engine may be killed at any moment and another one continue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from filelock import FileLock, Timeout
 from unissl.config import ConfigTree, merge, to_tree
 from unissl.errors import UserError
 from unissl.paper.grid.plan import PlannedRun
-from unissl.paper.grid.storage import FAILED, ORIGIN, LocalPlace, RemotePlace, State, examine, is_url, place_of
+from unissl.paper.grid.storage import (
+    FAILED,
+    ORIGIN,
+    LocalStorage,
+    RemoteStorage,
+    State,
+    is_url,
+    read_status,
+    run_storage,
+)
 from unissl.run.config import build_config
 from unissl.run.pipeline import resume, run
 from unissl.run_folder import RunFolder
@@ -30,14 +39,14 @@ from unissl.utils.progress import silenced
 from unissl.utils.streams import steady_streams
 
 Prepare = Callable[[], None]
-"""Set-up of a process that will train, from those who may do so (:mod:`unissl.cli.process`)."""
-SECONDS_FOR_LOCK = 20.0
-"""A killed process frees its lock at once; one that is still at it after this long will finish the run itself."""
+"""Set-up of a process that trains (:mod:`unissl.cli.process`)."""
+LOCK_TIMEOUT = 20.0
+"""Seconds. A killed process frees its lock at once; one that holds it for longer will finish the run itself."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A planned run as plain values that any process can take."""
+    """A planned run as plain values, to be pickled."""
 
     name: str
     key: str
@@ -46,9 +55,9 @@ class Task:
     root: str
     """Folder or URL of all results."""
     scratch: str
-    """Folder of this machine to work in where the results go to a URL."""
+    """Local folder to train in, if the results go to a URL."""
     data: str | None = None
-    """Folder that holds the data sets, as $UNISSL_DATA."""
+    """Folder of the data sets, as $UNISSL_DATA."""
     origin: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -57,17 +66,17 @@ class Task:
         return cls(run.name, run.key, run.scale, tree, root, scratch, data, run.origin)
 
     @property
-    def place(self) -> LocalPlace | RemotePlace:
-        """Where the results are looked for."""
-        return place_of(self.root, self.scale, self.name)
+    def storage(self) -> LocalStorage | RemoteStorage:
+        """The folder of the results."""
+        return run_storage(self.root, self.scale, self.name)
 
     @property
     def folder(self) -> Path:
-        """Where the run is carried out."""
+        """The local folder that the run trains in."""
         return self._top / self.scale / self.name
 
-    def beside(self, *names: str) -> Path:
-        """A folder in that of all runs of this scale; a link in its place is refused, for runs write into it."""
+    def subfolder(self, *names: str) -> Path:
+        """A folder below that of all runs of this scale; a symbolic link is an error, since runs write into it."""
         return require_real_folder(self._top, self.scale, *names)
 
     @property
@@ -77,7 +86,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a task. ``stop`` says that others would fail the same way, as on a full disk."""
+    """Result of a task. ``stop`` if other tasks would fail the same way, as on a full disk."""
 
     task: Task
     state: State
@@ -86,60 +95,60 @@ class Report:
     stop: bool = False
 
 
-@steady_streams()  # whoever started the grid may have closed the terminal, or piped it to a reader that has left
+@steady_streams()  # the terminal may be closed, or the reader of a pipe gone
 def work(task: Task, prepare: Prepare) -> Report:
-    """Carry out a task in a process of its own; nothing but a signal gets out of it."""
+    """Run a task in a process of its own; every error becomes a report."""
     try:
         prepare()
         if task.data is not None:
             os.environ["UNISSL_DATA"] = task.data
-        task.beside(task.name)
-        lock = require_regular_file(task.beside(".locks") / f"{task.name}.lock")
+        task.subfolder(task.name)
+        lock = require_regular_file(task.subfolder(".locks") / f"{task.name}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         # Many workers share one terminal; warnings are in each run's record.
-        with FileLock(lock, timeout=SECONDS_FOR_LOCK), silenced(logging.ERROR):
+        with FileLock(lock, timeout=LOCK_TIMEOUT), silenced(logging.ERROR):
             return _locked(task)
     except Timeout:
-        return Report(task, "failed", reason=f"another process is at work in {task.folder}; wait for it")
+        return Report(task, "failed", reason=f"another process runs in {task.folder}; wait for it")
     except Interrupted:
-        return Report(task, "cut off")
+        return Report(task, "interrupted")
     except Exception as error:
         return record_failure(task, error)
 
 
 def _locked(task: Task) -> Report:
-    before = examine(task.place, task.key)
-    if before.state == "done" or before.foreign:
-        return Report(task, before.state, before.summary, before.reason)
-    here = LocalPlace(task.folder)
-    if (found := examine(here, task.key)).foreign:
-        return Report(task, "failed", reason=found.reason)
+    stored = read_status(task.storage, task.key)
+    if stored.state == "done" or stored.foreign:
+        return Report(task, stored.state, stored.summary, stored.reason)
+    local = read_status(LocalStorage(task.folder), task.key)
+    if local.foreign:
+        return Report(task, "failed", reason=local.reason)
     (task.folder / FAILED).unlink(missing_ok=True)
     if RunFolder(task.folder).holds_run:
         finished = resume(task.folder, {"machine": task.tree["machine"]})
     else:
         finished = run(build_config(task.tree), task.folder)
     write_json(task.folder / ORIGIN, task.origin)
-    if isinstance(task.place, RemotePlace):
-        task.place.receive(task.folder)
+    if isinstance(task.storage, RemoteStorage):
+        task.storage.upload(task.folder)
     return Report(task, "done", finished.summary)
 
 
 def record_failure(task: Task, error: Exception | str) -> Report:
-    """Put the reason beside what there is of the run, if the disk takes it, and say it in any case."""
-    said = " ".join(str(error).split())
+    """Write the reason to the run folder, if the disk allows it, and return it as a report."""
+    message = " ".join(str(error).split())
     expected = isinstance(error, UserError | str)
-    reason = said if expected else f"{type(error).__name__}: {said}"
-    facts: dict[str, Any] = {"reason": reason, **task.origin}
+    reason = message if expected else f"{type(error).__name__}: {message}"
+    record: dict[str, Any] = {"reason": reason, **task.origin}
     if isinstance(error, Exception) and not expected:
-        facts["traceback"] = traceback.format_exception(error)
+        record["traceback"] = traceback.format_exception(error)
     try:
-        task.beside(task.name).mkdir(parents=True, exist_ok=True)
-        write_json(task.folder / FAILED, facts)
-        if isinstance(task.place, RemotePlace):
-            task.place.receive_file(task.folder / FAILED)
+        task.subfolder(task.name).mkdir(parents=True, exist_ok=True)
+        write_json(task.folder / FAILED, record)
+        if isinstance(task.storage, RemoteStorage):
+            task.storage.upload_file(task.folder / FAILED)
     except (UserError, OSError):
-        pass  # the report says it, and the next start finds a run that was cut off
+        pass  # the report has the reason, and the next start resumes an interrupted run
     return Report(task, "failed", reason=reason, stop=isinstance(error, Exception) and _disk_is_full(error))
 
 

@@ -1,65 +1,58 @@
-"""What the finished runs of an experiment say, cell by cell; and why a number is missing."""
+"""Results of the finished runs of an experiment by cell, and the reasons for missing ones."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unissl.paper.experiments.experiment import Cell, Column, Experiment, Variant
-from unissl.paper.grid.plan import ALL, Part, Scale, plan, read_outcome
+from unissl.paper.experiments.experiment import Cell, Experiment, Scale
+from unissl.paper.grid.plan import ALL, Selection, runs_to_show
 
-READINGS = {"last": "last", "mean_last_20": "mean of last 20", "best": "best"}
-"""The three ways to take one accuracy from a run's evaluations, and what tables call them. The paper prints the best,
-which is chosen on the test images and therefore optimistic."""
-PAPERS = "best"
+METRICS = {"last": "last", "mean_last_20": "mean of last 20", "best": "best"}
+"""Three accuracies of a run's evaluations, and their names in tables. The paper prints the best, which is chosen on the
+test images and therefore optimistic."""
+PAPER_METRIC = "best"
 
 
 @dataclass
-class Found:
-    """Summaries by seed, and reasons by seed where there is none."""
+class CellResult:
+    """Summaries by seed; reasons by seed for missing runs."""
 
     summaries: dict[int, dict[str, Any]] = field(default_factory=dict)
-    holes: dict[int, str] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
 
-    def by_seed(self, reading: str) -> dict[int, float]:
+    def by_seed(self, metric: str) -> dict[int, float]:
         """Accuracy in per cent, or the AUROC of the outlier score."""
-        if reading == "auroc":
+        if metric == "auroc":
             return {seed: 100 * s["auroc"] for seed, s in self.summaries.items() if "auroc" in s}
-        return {seed: 100 * s["accuracy"][reading] for seed, s in self.summaries.items() if "accuracy" in s}
+        return {seed: 100 * s["accuracy"][metric] for seed, s in self.summaries.items() if "accuracy" in s}
 
 
-def gather(experiment: Experiment, scale: Scale, root: Path | str, part: Part = ALL) -> dict[Cell, Found]:
-    """Every planned cell with what its folders hold."""
-    cells: dict[Cell, Found] = {}
-    for run in plan(experiment, scale, part):
-        found = cells.setdefault((run.variant.name, run.setting.name), Found())
-        outcome = read_outcome(run, root)
-        if outcome.state == "done" and outcome.summary is not None:
-            found.summaries[run.seed] = outcome.summary
+def collect_results(
+    experiment: Experiment, scale: Scale, root: Path | str, selection: Selection = ALL
+) -> dict[Cell, CellResult]:
+    """The results of every selected cell."""
+    cells: dict[Cell, CellResult] = {}
+    for run, status in runs_to_show(experiment, scale, root, selection):
+        cell = cells.setdefault((run.variant.name, run.column.name), CellResult())
+        if status.state == "done" and status.summary is not None:
+            cell.summaries[run.seed] = status.summary
         else:
-            found.holes[run.seed] = f"{outcome.state}{'' if outcome.reason is None else f': {outcome.reason}'}"
+            cell.missing[run.seed] = f"{status.state}{'' if status.reason is None else f': {status.reason}'}"
     return cells
 
 
 def mean_and_sd(values: Collection[float]) -> tuple[float, float | None] | None:
-    """Mean and sample standard deviation (n - 1); no deviation of one value, nothing of none."""
+    """Mean and sample standard deviation (n - 1); no deviation of one value, None without values."""
     if not values:
         return None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
-def is_ours(variant: Variant) -> bool:
-    return variant.method == "sage"
-
-
-def is_supervised(variant: Variant) -> bool:
-    """The references that see the true labels of the pool: not competitors."""
-    return variant.method in ("fully-supervised", "logit-adjust")
-
-
-def data_of(setting: Column) -> str:
-    """The data set of a setting at full size."""
-    return str(setting.tree.get("data", {}).get("name", ""))
+def cell_means(cells: Mapping[Cell, CellResult], metric: str) -> dict[Cell, float]:
+    """Mean over seeds of every cell that has results."""
+    values = {cell: list(result.by_seed(metric).values()) for cell, result in cells.items()}
+    return {cell: statistics.fmean(numbers) for cell, numbers in values.items() if numbers}
