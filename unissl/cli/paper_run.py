@@ -49,8 +49,8 @@ def run_experiment(name: str, options: GridOptions, prepare: Prepare) -> None:
     tasks = [Task.of(run, out, _scratch_folder(), data, machine) for run in status.todo]
     try:
         reports = show_progress(make_engine(options, prepare).run(tasks), len(tasks), name)
-    except KeyboardInterrupt:
-        print("stopped; repeat the command to resume", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        stop.args = ("stopped; repeat the command to resume",)
         raise
     summarise(reports, len(tasks), options.out)
 

@@ -18,7 +18,8 @@ GRACE = 0.25
 def is_collapsed(counts: Sequence[int]) -> bool:
     """Whether at most a third of the classes (or one of two) is ever predicted, or nearly always the same one; ``counts``
     (C,) are the predictions of each class."""
-    return np.count_nonzero(counts) <= max(1, len(counts) // 3) or max(counts) / sum(counts) >= ONE_SIDED
+    used = int(np.count_nonzero(counts))
+    return used <= max(1, len(counts) // 3) or max(counts) / sum(counts) >= ONE_SIDED
 
 
 def collapse(predicted: npt.NDArray[np.int64], class_names: Sequence[str]) -> str | None:

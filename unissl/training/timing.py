@@ -23,6 +23,6 @@ def seconds_per_call(call: Callable[[int], object]) -> float:
             times.append(elapsed)
         if len(times) >= MIN_CALLS and sum(times) >= MIN_SECONDS:
             break
-    edge = len(times) // 6
-    kept = sorted(times)[edge : len(times) - edge]
-    return sum(kept) / len(kept)
+    trim = len(times) // 6
+    middle = sorted(times)[trim : len(times) - trim]
+    return sum(middle) / len(middle)
