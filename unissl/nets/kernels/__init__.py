@@ -3,7 +3,7 @@
 The package is optional. ``UNISSL_DISABLE_KERNELS=1`` runs plain torch layers instead, as do GPUs, evaluation, small
 maps, and systems where the kernels cannot be compiled; results are equal to rounding.
 
-To delete it: remove this folder, ``tests/unit/nets/kernels`` and ``tests/unit/bench``'s use of it, and replace the two
+To delete it: remove this folder, ``tests/unit/nets/kernels`` and its use in ``tests/unit/bench``, and replace the two
 names below in :mod:`unissl.nets.base`, their only importer: ``Conv3x3(i, o)`` by ``nn.Conv2d(i, o, 3, padding=1,
 bias=False)``, and ``apply_norm_act_conv`` by the first three lines of its body. Training on a CPU is then slower
 (docs/performance.md); state_dict keys stay as they are.
