@@ -39,7 +39,7 @@ def test_bad_images_in_the_pool_are_left_out_counted_and_listed(here: Path) -> N
     (pool / "huge.png").write_bytes(png_that_claims(100_000, 100_000))
     (pool / "gone.png").symlink_to(here / "nowhere.png")
     outcome = succeed(*TRAIN_PHOTOS, "--out", "run")
-    assert "5 files or folders were left out; summary.json says which and why" in outcome.out
+    assert "5 files or folders were skipped; summary.json lists them with the reason" in outcome.out
     summary = json.loads((here / "run" / "summary.json").read_text())
     reasons = {entry["file"]: entry["reason"] for entry in summary["skipped"]}
     assert reasons == {
@@ -153,14 +153,14 @@ def test_training_on_everything_odd_and_a_batch_larger_than_the_pool(here: Path)
 def test_without_test_images_labels_are_left_out_by_turns(here: Path) -> None:
     make_photos(here / "photos")
     outcome = succeed("train", "--data", "photos", "--out", "run", *TRAIN_PHOTOS[5:])
-    said = " ".join(outcome.out.split())
-    assert "estimated by leaving out each of 8 labels once" in said and "the pool was worth" in said
+    output = " ".join(outcome.out.split())
+    assert "cross-validated over 8 labels" in output and "gain over the baseline" in output
     summary = json.loads((here / "run" / "summary.json").read_text())
-    told = json.loads((here / "run" / "cross_validation.json").read_text())
-    assert summary["cross_validation"]["labels"] == len(told["rows"]) == 8
+    estimate = json.loads((here / "run" / "cross_validation.json").read_text())
+    assert summary["cross_validation"]["labels"] == len(estimate["rows"]) == 8
     assert "accuracy" not in summary and (here / "run" / "report.html").exists()
-    again = json.loads((here / "run" / "labels-only" / "cross_validation.json").read_text())
-    assert again["rows"] == told["rows"] and again["truth"] == told["truth"]  # so that the gain is paired
+    again = json.loads((here / "run" / "baseline" / "cross_validation.json").read_text())
+    assert again["rows"] == estimate["rows"] and again["truth"] == estimate["truth"]  # so that the gain is paired
 
 
 def test_without_test_images_there_is_no_accuracy_and_the_summary_says_so(here: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_helpers import TRAIN_PHOTOS, Refuses, make_photos, picture
@@ -23,6 +24,23 @@ def test_empty_folder(refuses: Refuses, here: Path) -> None:
     refuses(*TRAIN_PHOTOS, *OUT, says=("photos holds no images", "one subfolder per class"))
 
 
+def test_an_archive_in_place_of_a_folder(refuses: Refuses, here: Path) -> None:
+    (here / "photos.zip").write_bytes(b"PK")
+    refuses("train", "--images", "photos.zip", *OUT, says=("photos.zip is an archive", "unpack it"))
+
+
+def test_neither_class_folders_nor_labels(refuses: Refuses, here: Path) -> None:
+    (here / "photos").mkdir()
+    picture(0, 0).save(here / "photos" / "0.png")
+    says = ("photos has no class folders", "one subfolder per class", "--labels labels.csv with the columns file,label")
+    refuses("train", "--images", "photos", *OUT, says=says)
+
+
+def test_classes_that_differ_only_in_case(refuses: Refuses, here: Path) -> None:
+    make_photos(here / "photos", classes=("Hat", "hat"))
+    refuses("train", "--images", "photos", *OUT, says=("classes 'Hat' and 'hat'", "rename one of them"))
+
+
 def test_one_class_only(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos", classes=("cat",))
     refuses(*TRAIN_PHOTOS, *OUT, says=("at least two classes", "only 'cat'", "add another class"))
@@ -35,7 +53,13 @@ def test_class_folder_without_an_image(refuses: Refuses, here: Path) -> None:
 
 def test_holdout_that_takes_a_class_away(refuses: Refuses, here: Path) -> None:
     make_photos(here / "photos", each=1)
-    refuses(*TRAIN_PHOTOS, *OUT, "--holdout", "1", says=("no labelled image of class", "hold out fewer"))
+    refuses(
+        *TRAIN_PHOTOS,
+        *OUT,
+        "--holdout",
+        "1",
+        says=("of 2 labelled images 0 can be held out", "choose a smaller number"),
+    )
 
 
 def test_fewer_images_than_asked_for(refuses: Refuses, here: Path) -> None:
@@ -103,15 +127,15 @@ def test_split_of_what_is_not_there(refuses: Refuses) -> None:
 
 def test_folder_that_may_not_be_read(refuses: Refuses, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_photos(here / "photos")
-    listed = os.listdir
+    really = os.scandir
 
-    def listdir(path: str | Path) -> list[str]:
+    def scandir(path: str | Path) -> Any:
         if Path(path).name == "photos":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return listed(path)
+        return really(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", listdir)  # what Path.iterdir is made of
+        patch.setattr(os, "scandir", scandir)  # what os.walk is made of
         refuses(*TRAIN_PHOTOS, *OUT, says=("photos may not be read", "change its permissions"))
 
 

@@ -38,11 +38,11 @@ from unissl.errors import UserError
         (("--max-count", "1000"), ("Class '0' has 136 images", "lower max_count")),
         (("--holdout", "1797"), ("data.test_holdout = 1797", "choose a smaller number")),
         (("--set", "split.labelled_counts=[1,1,1,1,1,1,1,1,1,0]"), ("Class '9'", "at least one label")),
-        (("--root", "x"), ("data.root has no meaning for 'digits'", "leave it out")),
+        (("--root", "x"), ("data.root has no effect on 'digits'", "leave it out")),
         (("--set", "train.precision=bfloat16"), ("for GPUs", "leave out train.precision")),
         (("--method", "meta-expert"), ("inner map 'stem'", "--net wrn-10-1")),
         (
-            ("--recipe", "short", "--pool-distribution", "given"),
+            ("--recipe", "short", "--set", "split.kind=given"),
             ("no unlabelled image for sage", "use --method labels-only"),
         ),
     ],

@@ -71,7 +71,8 @@ class FolderIndex:
 
     def subset(self, rows: npt.NDArray[np.int64]) -> FolderIndex:
         """These rows only, without ``skipped`` and ``issues``, which belong to the whole folder."""
-        files, stats = (tuple(values[row] for row in rows) for values in (self.files, self.stats))
+        files = tuple(self.files[row] for row in rows)
+        stats = tuple(self.stats[row] for row in rows)
         return FolderIndex(self.root, files, stats, self.labels[rows], self.class_names)
 
 
@@ -192,6 +193,8 @@ def find_images(folder: Path, excluded: Path | None = None) -> FolderScan:
         for name in files:
             if not _is_hidden(name):
                 _scan_file(os.path.join(parent, name), prefix + name, scan)
+    if "." in scan.unreadable:
+        raise UserError(f"The folder {folder} may not be read; change its permissions.")
     return replace(scan, files=dict(sorted(scan.files.items())))
 
 
@@ -278,7 +281,7 @@ def _labels_from_folders(root: Path, folders: Sequence[str], scan: FolderScan) -
 def _check_readable(root: Path, scan: FolderScan, pool: set[str] | None = None) -> None:
     """An unreadable folder of labelled images would lose labels."""
     for folder, reason in scan.unreadable.items():
-        if folder != "." and folder.split("/")[0] not in (pool or ()):
+        if folder.split("/")[0] not in (pool or ()):
             raise UserError(f"{root / folder} is a {reason}; change its permissions or remove it.")
 
 

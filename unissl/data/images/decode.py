@@ -198,6 +198,7 @@ def _open(source: Encoded) -> Image.Image:
     except Image.DecompressionBombError:
         raise Unreadable("more than 100 megapixels") from None
     except UnidentifiedImageError:
+        assert not isinstance(source, Image.Image)
         raise Unreadable(_why_unreadable(source)) from None
     except FileNotFoundError:
         raise Unreadable("the file does not exist") from None
@@ -214,7 +215,7 @@ def _open(source: Encoded) -> Image.Image:
     return image
 
 
-def _why_unreadable(source: str | bytes | Image.Image) -> str:
+def _why_unreadable(source: str | bytes) -> str:
     if isinstance(source, bytes):
         head = source[:1024]
     else:
