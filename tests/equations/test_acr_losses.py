@@ -138,8 +138,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(
         total = sum((0.7 if "unsup" in name else 1.0) * term for name, term in expected.items())
         assert isinstance(total, Tensor)
         parameters = [*net.parameters(), *method.parameters()]
-        for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
         shares.append(kept)
     assert any(0 < share < 1 for share in shares) or threshold in (0.0, 1.0)  # the cases in between do cut
     assert (reference.tau1 != 2) == (estimate and threshold < 1)  # the state did move
@@ -165,26 +165,26 @@ def test_a_pool_like_the_labels_takes_least_out_and_a_reversed_one_most() -> Non
 
 def test_the_estimation_changes_the_standard_head_only() -> None:
     """What the released port left out: it is not seen by the balanced head's own terms."""
-    ours, net = make(threshold=0.0)
+    default, net = make(threshold=0.0)
     port, _ = make(threshold=0.0, estimate=False)
-    for method in (ours, port):
+    for method in (default, port):
         torch.nn.init.zeros_(method.standard.weight)  # the guess is that of the adjustment and of this bias
         with torch.no_grad():
             method.standard.bias.copy_(torch.tensor([0.0, 2.0, 0.0]))
-    fed(ours, [0, 1, 2])
+    fed(default, [0, 1, 2])
     period_start(port)
-    batch = draw_batch(ours.streams(ours.cfg), 3, SIZES, seed=2)
-    one, other = (method.losses(net, batch, START).terms for method in (ours, port))
+    batch = draw_batch(default.streams(default.cfg), 3, SIZES, seed=2)
+    one, other = (method.losses(net, batch, START).terms for method in (default, port))
     assert abs(one["unsup"].item() - other["unsup"].item()) > 1e-2
     assert all(one[name].item() == other[name].item() for name in ("sup", "sup_balanced", "unsup_balanced"))
 
 
 def test_with_balanced_labels_the_estimation_changes_nothing() -> None:
-    ours, net = make((2, 2, 2), threshold=0.6)
+    default, net = make((2, 2, 2), threshold=0.6)
     port, _ = make((2, 2, 2), threshold=0.6, estimate=False)
-    assert fed(ours, [0, 0, 1]) == pytest.approx(2 / 3)
-    batch = draw_batch(ours.streams(ours.cfg), 3, SIZES, seed=2)
-    one, other = (method.losses(net, batch, START).terms for method in (ours, port))
+    assert fed(default, [0, 0, 1]) == pytest.approx(2 / 3)
+    batch = draw_batch(default.streams(default.cfg), 3, SIZES, seed=2)
+    one, other = (method.losses(net, batch, START).terms for method in (default, port))
     assert {n: t.item() for n, t in one.items()} == pytest.approx({n: t.item() for n, t in other.items()}, rel=1e-12)
 
 

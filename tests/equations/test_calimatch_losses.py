@@ -75,7 +75,7 @@ class Reference:
         for head in ("class", "ova"):
             self.profiles[head] = [None] * self.cfg.bins
 
-    def speak(self, feature: Row) -> dict[str, Any]:
+    def head_outputs(self, feature: Row) -> dict[str, Any]:
         unit = feature / (feature * feature).sum().sqrt()
         logits = torch.stack([(w * unit).sum() for w in self.heads.classes.weight])
         ova = torch.stack([(w * unit).sum() for w in self.heads.detector.weight])
@@ -90,9 +90,9 @@ class Reference:
     def p_ins(self, ova: Row) -> list[float]:
         return [self.p_in(ova, c).item() for c in range(self.classes)]
 
-    def inlier_score(self, said: dict[str, Any]) -> float:
-        p = softmax(said["l_scaled"].detach())
-        return sum(p[c] * self.p_ins(said["o_scaled"])[c] for c in range(self.classes))
+    def inlier_score(self, outputs: dict[str, Any]) -> float:
+        p = softmax(outputs["l_scaled"].detach())
+        return sum(p[c] * self.p_ins(outputs["o_scaled"])[c] for c in range(self.classes))
 
     def bin(self, confidence: float) -> int:
         for b in range(self.cfg.bins):
@@ -117,9 +117,9 @@ class Reference:
         for image in images:
             x = torch.stack([(w * image.flatten()).sum() for w in first.weight]) + first.bias
             feature = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt() * norm.weight + norm.bias
-            said = self.speak(feature)
-            by_class.append(softmax(said["l_scaled"].detach()))
-            by_ova.append(self.p_ins(said["o_scaled"]))
+            outputs = self.head_outputs(feature)
+            by_class.append(softmax(outputs["l_scaled"].detach()))
+            by_ova.append(self.p_ins(outputs["o_scaled"]))
         self.profiles = {"class": self.profile(by_class, labels), "ova": self.profile(by_ova, labels)}
 
     def quality(self, head: str, confidence: float, floor: float) -> float:
@@ -135,17 +135,17 @@ class Reference:
         lb, ulb = batch["labelled"], batch["unlabelled"]
         groups = [list(lb.views["weak"]), *(list(ulb.views[view]) for view in ("weak", "weak2", "strong"))]
         rows = iter(features(net, [image for group in groups for image in group]))
-        lb_w, ulb_w, ulb_w2, ulb_s = ([self.speak(next(rows)) for _ in group] for group in groups)
+        lb_w, ulb_w, ulb_w2, ulb_s = ([self.head_outputs(next(rows)) for _ in group] for group in groups)
         sup, cal, ova, ova_cal, socr, fix = ([] for _ in range(6))
-        for i, said in enumerate(lb_w):
+        for i, outputs in enumerate(lb_w):
             y = int(lb.targets[i].argmax())
             hot = [float(c == y) for c in range(self.classes)]
-            sup.append(entropy(hot, said["l"]))
-            ova.append(self.ova(said["o"], hot))
-            q = self.quality("class", max(softmax(said["l"].detach())), 1 / self.classes)
-            cal.append(entropy([q if h else (1 - q) / (self.classes - 1) for h in hot], said["l_scaled"]))
-            q = self.quality("ova", max(self.p_ins(said["o"])), 1 / 2)
-            ova_cal.append(self.ova(said["o_scaled"], [q if h else 1 - q for h in hot]))
+            sup.append(entropy(hot, outputs["l"]))
+            ova.append(self.ova(outputs["o"], hot))
+            q = self.quality("class", max(softmax(outputs["l"].detach())), 1 / self.classes)
+            cal.append(entropy([q if h else (1 - q) / (self.classes - 1) for h in hot], outputs["l_scaled"]))
+            q = self.quality("ova", max(self.p_ins(outputs["o"])), 1 / 2)
+            ova_cal.append(self.ova(outputs["o_scaled"], [q if h else 1 - q for h in hot]))
         for a, b, s in zip(ulb_w, ulb_w2, ulb_s, strict=True):
             differences = [self.p_in(a["o"], c) - self.p_in(b["o"], c) for c in range(self.classes)]
             socr.append(sum((2 * d**2 for d in differences), torch.zeros(())))  # p_out differs as much as p_in
@@ -161,8 +161,8 @@ def assert_equal_to_loops(losses: Losses, expected: dict[str, Tensor], parameter
         assert losses.terms[name].item() == pytest.approx(expected[name].item(), rel=1e-9, abs=1e-12), name
         if expected[name].requires_grad:
             pairs = zip(gradients(losses.terms[name], parameters), gradients(expected[name], parameters), strict=True)
-            for ours, theirs in pairs:
-                torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-11)
+            for grad, expected_grad in pairs:
+                torch.testing.assert_close(grad, expected_grad, rtol=1e-7, atol=1e-11)
 
 
 @pytest.mark.parametrize("bins", [5, 30])
@@ -265,9 +265,9 @@ def test_with_empty_bins_the_temperature_goes_to_one_for_right_and_up_for_wrong_
             with torch.no_grad():
                 method.heads.temperatures.fill_(temperature)
                 method.heads.classes.weight.copy_(torch.eye(D)[:1].repeat(C, 1) * torch.tensor([[2.0], [0], [0]]))
-            said = method.heads(torch.eye(D)[:1])
-            target = method.calibration_targets(said, torch.eye(C)[[label]])[0]
-            slopes.append(gradients(entropy(target[0].tolist(), said.scaled[0]), [method.heads.temperatures])[0][0])
+            outputs = method.heads(torch.eye(D)[:1])
+            target = method.calibration_targets(outputs, torch.eye(C)[[label]])[0]
+            slopes.append(gradients(entropy(target[0].tolist(), outputs.scaled[0]), [method.heads.temperatures])[0][0])
         assert slopes[0].item() * (1 if at_one else -1) > 0.01
         assert (abs(slopes[1].item()) < 1e-9) == at_one
 
@@ -340,9 +340,9 @@ def test_a_temperature_outside_its_range_acts_as_the_border_and_is_stuck(tempera
     method, net = make()
     with torch.no_grad():
         method.heads.temperatures.fill_(temperature)
-    said = method.heads(torch.ones(1, D))
-    torch.testing.assert_close(said.scaled, said.logits / (border + 1e-5))
-    torch.testing.assert_close(said.scaled_ova, said.ova / (border + 1e-5))
+    outputs = method.heads(torch.ones(1, D))
+    torch.testing.assert_close(outputs.scaled, outputs.logits / (border + 1e-5))
+    torch.testing.assert_close(outputs.scaled_ova, outputs.ova / (border + 1e-5))
     losses = method.losses(net, draw(method, seed=0), step_at(5))
     assert not gradients(losses.total, [method.heads.temperatures])[0].any()
 
@@ -363,10 +363,10 @@ def test_prediction_is_scaled_and_scores_outliers() -> None:
     assert torch.equal(shipped.outlier, prediction.outlier)
     reference = Reference(method)
     for i, feature in enumerate(net(images).feat):
-        said = reference.speak(feature)
-        assert prediction.logits[i].tolist() == pytest.approx(said["l_scaled"].tolist(), rel=1e-10)
-        assert prediction.outlier[i].item() == pytest.approx(1 - reference.inlier_score(said), rel=1e-10)
-        assert prediction.logits[i].argmax() == said["l"].argmax()
+        outputs = reference.head_outputs(feature)
+        assert prediction.logits[i].tolist() == pytest.approx(outputs["l_scaled"].tolist(), rel=1e-10)
+        assert prediction.outlier[i].item() == pytest.approx(1 - reference.inlier_score(outputs), rel=1e-10)
+        assert prediction.logits[i].argmax() == outputs["l"].argmax()
     assert torch.equal(prediction.features, net(images).feat)
 
 

@@ -104,12 +104,12 @@ def test_steps_equal_loops_in_value_gradient_and_state(threshold: float, soft: b
             {name: term.item() for name, term in expected.items()}, rel=1e-10
         )
         assert losses.logs["selected"].item() == pytest.approx(kept)
-        for ours, theirs in zip((net.norm.running_mean, net.norm.running_var), reference.running, strict=True):
-            torch.testing.assert_close(ours, theirs.detach(), rtol=1e-10, atol=1e-12)
+        for grad, expected_grad in zip((net.norm.running_mean, net.norm.running_var), reference.running, strict=True):
+            torch.testing.assert_close(grad, expected_grad.detach(), rtol=1e-10, atol=1e-12)
         total = expected["sup"] + 0.7 * expected["unsup"]
         parameters = list(net.parameters())
-        for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
         shares.append(kept)
     assert any(0 < share < 1 for share in shares) or threshold in (0.0, 1.0)  # the cases in between do cut
 

@@ -12,7 +12,7 @@ import torch
 from slow_reference import TinyNet, affine, draw_batch, entropy, features, gradients, mean, softmax, spread
 from torch import Tensor
 
-from unissl.methods.cgmatch import SCANS, CGMatch, CGMatchConfig, Memory, forgiving_loss
+from unissl.methods.cgmatch import SCANS, CGMatch, CGMatchConfig, Memory, generalised_cross_entropy
 from unissl.types import Batch, DataInfo, Prediction, Step, StreamBatch
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -155,8 +155,8 @@ def test_whole_run_equals_loops(queue: int, momentum: float, filing: str, repeat
         total = expected["sup"] + 0.7 * expected["unsup"] + 0.6 * weight * expected["ambiguous"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-10)
         inputs = list(net.parameters())
-        for ours, theirs in zip(gradients(losses.total, inputs), gradients(total, inputs), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, inputs), gradients(total, inputs), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
         ambiguous.append(shares["ambiguous"])
 
         labels = torch.randint(0, C, (POOL,), generator=torch.Generator().manual_seed(iteration)).tolist()
@@ -289,11 +289,11 @@ def test_threshold_is_clamped_when_used_but_not_in_the_state() -> None:
     assert shares[1] < shares[0]
 
 
-def test_forgiving_loss_is_bounded_and_clamped() -> None:
+def test_generalised_cross_entropy_is_bounded_and_clamped() -> None:
     logits = torch.tensor([[0.0, 0.0, 0.0], [2.0, -1.0, 0.5], [0.0, 60.0, 0.0]], requires_grad=True)
     labels = torch.tensor([1, 0, 2])
     for q in (0.7, 1.0):
-        loss = forgiving_loss(logits, labels, q)
+        loss = generalised_cross_entropy(logits, labels, q)
         expected = torch.stack([gce(row, int(label), q) for row, label in zip(logits, labels, strict=True)])
         torch.testing.assert_close(loss, expected)
         (slope,) = gradients(loss.sum(), [logits])

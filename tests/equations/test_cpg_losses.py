@@ -218,11 +218,11 @@ def test_whole_run_equals_loops(settings: dict[str, Any]) -> None:
         assert losses.logs["promoted"].item() == pytest.approx(len(reference.promoted) / POOL)
         total = expected["sup"] + expected["aux"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-9)
-        ours, theirs = gradients(losses.total, parameters), gradients(total, parameters)
-        for one, other in zip(ours, theirs, strict=True):
+        grads, expected_grads = gradients(losses.total, parameters), gradients(total, parameters)
+        for one, other in zip(grads, expected_grads, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-11)
         with torch.no_grad():
-            for parameter, slope in zip(parameters, ours, strict=True):
+            for parameter, slope in zip(parameters, grads, strict=True):
                 parameter -= 0.02 * slope
 
         method.after_step(data)

@@ -67,8 +67,8 @@ def test_step_equals_loops_in_value_and_gradient(threshold: float, step: Step) -
     total = expected["sup"] + 0.7 * expected["unsup"]
     assert losses.total.item() == pytest.approx(total.item(), rel=1e-10)
     parameters = list(net.parameters())
-    for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+    for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
 
 
 def test_an_empty_mask_leaves_the_supervised_loss_alone() -> None:

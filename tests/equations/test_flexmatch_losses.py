@@ -83,8 +83,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(threshold: float, warm_up
         assert method.stored.tolist() == reference.stored
         total = expected["sup"] + 0.7 * expected["unsup"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-10)
-        for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
         shares.append(kept)
     assert shares[0] == 1  # nothing is learnt yet, so every threshold is zero
     if threshold in (0.6, 0.9):

@@ -103,8 +103,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(momentum: float, limit: f
         assert method.histogram.tolist() == pytest.approx(reference.h, rel=1e-12)
         total = expected["sup"] + 0.7 * expected["unsup"] + 0.3 * expected["fair"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-10)
-        for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
         kept_shares.append(kept)
     assert max(kept_shares) > 0
     if momentum < 0.9:

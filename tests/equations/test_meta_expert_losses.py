@@ -73,7 +73,7 @@ class Reference:
     indexed: bool = False
     counts: list[float] = field(default_factory=lambda: [0.0] * C)
 
-    def opinions(self, method: MetaExpert, net: TapNet, images: list[Tensor]) -> list[dict[str, Any]]:
+    def head_outputs(self, method: MetaExpert, net: TapNet, images: list[Tensor]) -> list[dict[str, Any]]:
         """What the experts and the gate say of each image of one joint batch, in training mode."""
         parts = method.experts
         taps = net(torch.stack(images)).taps  # the network itself is not under test
@@ -84,11 +84,11 @@ class Reference:
         ]
         heads = [net.head, *parts.others]
         return [
-            self.opinion(parts.gate, heads, [rows[i] for rows in behind], [rows[i] for rows in depths])
+            self.mixture(parts.gate, heads, [rows[i] for rows in behind], [rows[i] for rows in depths])
             for i in range(len(images))
         ]
 
-    def opinion(self, gate: nn.Module, heads: list[nn.Linear], behind: list[Row], depths: list[Row]) -> dict[str, Any]:
+    def mixture(self, gate: nn.Module, heads: list[nn.Linear], behind: list[Row], depths: list[Row]) -> dict[str, Any]:
         log_prior = torch.tensor([count / sum(COUNTS) for count in COUNTS]).log()
         by_part = [[affine(head, row) for row in behind] for head in heads]
         logits = [(h + m + t) / 3 for h, m, t in by_part]
@@ -115,9 +115,9 @@ class Reference:
 
     def step(self, method: MetaExpert, net: TapNet, batch: Batch, iteration: int) -> tuple[dict[str, Tensor], float]:
         lb, ulb = batch["labelled"], batch["unlabelled"]
-        said = self.opinions(method, net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
+        outputs = self.head_outputs(method, net, [*lb.views["weak"], *ulb.views["weak"], *ulb.views["strong"]])
         n, m = len(lb), len(ulb)
-        labelled, weak, strong = said[:n], said[n : n + m], said[n + m :]
+        labelled, weak, strong = outputs[:n], outputs[n : n + m], outputs[n + m :]
         labels = [int(row.argmax()) for row in lb.targets]
 
         sup = torch.zeros(())
@@ -178,8 +178,8 @@ class Reference:
             rows = []
             for one, other in zip(weak, strong, strict=True):
                 before, after = (
-                    sum((said["w"][part] * bar(said["by_part"][k][part]) for part in range(3)), torch.zeros(C))
-                    for said in (one, other)
+                    sum((outputs["w"][part] * bar(outputs["by_part"][k][part]) for part in range(3)), torch.zeros(C))
+                    for outputs in (one, other)
                 )
                 rows.append(entropy(spread(int(before.argmax()), C, 0), after))
             total = total + om[k] * mean(rows)
@@ -269,8 +269,8 @@ def test_steps_of_all_phases_equal_loops_in_value_and_gradient(counting: str, th
             total = total + expected["fusion"] + 0.7 * expected["fusion_unsup"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-9)
         inputs = parameters(method, net)
-        for ours, theirs in zip(gradients(losses.total, inputs), gradients(total, inputs), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-10)
+        for grad, expected_grad in zip(gradients(losses.total, inputs), gradients(total, inputs), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-7, atol=1e-10)
     assert sum(reference.counts) > 0
 
 
@@ -379,9 +379,9 @@ def test_the_published_gate_keeps_its_start_and_the_meant_one_learns() -> None:
         names = {f"experts.gate.{name}" for name, _ in method.experts.gate.named_parameters()}
         assert method.untrained_parameters() == (frozenset() if moved else names)
         runs[gate] = (first, method.losses(net, batch, step_at(9)).terms["fusion"].item())
-    for ours, theirs in zip(runs["trained"][0], runs["untrained"][0], strict=True):
-        assert ours.any()
-        torch.testing.assert_close(ours, theirs)
+    for grad, expected_grad in zip(runs["trained"][0], runs["untrained"][0], strict=True):
+        assert grad.any()
+        torch.testing.assert_close(grad, expected_grad)
     assert runs["trained"][1] < runs["untrained"][1] - 0.01
 
 
@@ -458,8 +458,8 @@ def test_prediction_is_the_mixture_without_prior() -> None:
         for name in ("stem", "stage1", "stage2", "stage3"):
             normed = taps[name][i] / (1 + 1e-3) ** 0.5
             depths.append(torch.where(normed > 0, normed, 0.1 * normed).mean((1, 2)))
-        said = Reference().opinion(method.experts.gate, [net.head, *method.experts.others], behind, depths)
-        expected = sum((said["w"][k] * said["logits"][k] for k in range(3)), torch.zeros(C))
+        outputs = Reference().mixture(method.experts.gate, [net.head, *method.experts.others], behind, depths)
+        expected = sum((outputs["w"][k] * outputs["logits"][k] for k in range(3)), torch.zeros(C))
         assert prediction.logits[i].tolist() == pytest.approx(expected.tolist(), rel=1e-9)
     assert not torch.allclose(prediction.logits, net(images).logits)
 

@@ -203,8 +203,8 @@ def assert_same_step(losses: Losses, expected: dict[str, Tensor], inputs: list[n
     )
     total = sum(expected.values(), torch.zeros(()))  # Eq. (9)
     assert losses.total.item() == pytest.approx(total.item(), rel=1e-9)
-    for ours, theirs in zip(gradients(losses.total, inputs), gradients(total, inputs), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-11)
+    for grad, expected_grad in zip(gradients(losses.total, inputs), gradients(total, inputs), strict=True):
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-7, atol=1e-11)
 
 
 @pytest.mark.parametrize("num_classes", [3, 12])
@@ -282,16 +282,16 @@ def test_labelled_class_shares_enter_the_released_forms_only(form: str) -> None:
     balanced = SAGE(method.cfg, DataInfo(3, D, 9, (4, 4, 4)))
     balanced.load_state_dict({**method.state_dict(), "log_prior": balanced.log_prior})
     batch = draw(method, seed=2)
-    ours, plain = method.losses(net, batch, START), without.losses(net, batch, START)
+    adjusted_losses, plain = method.losses(net, batch, START), without.losses(net, batch, START)
     expected, _ = Reference(form, 3, COUNTS[3], use_prior=False).step(net, without, batch, early=True)
     assert_same_step(plain, expected, parameters(without, net))
     adjusted = form != "paper"
     for name in ("sup", "aux"):
-        assert (abs(ours.terms[name].item() - plain.terms[name].item()) > 1e-3) == adjusted
-        slopes = [gradients(losses.terms[name], [net.first.weight])[0] for losses in (ours, plain)]
+        assert (abs(adjusted_losses.terms[name].item() - plain.terms[name].item()) > 1e-3) == adjusted
+        slopes = [gradients(losses.terms[name], [net.first.weight])[0] for losses in (adjusted_losses, plain)]
         assert ((slopes[0] - slopes[1]).abs().max().item() > 1e-4) == adjusted
     for name in ("con", "sim"):
-        assert ours.terms[name].item() == plain.terms[name].item()
+        assert adjusted_losses.terms[name].item() == plain.terms[name].item()
     assert balanced.losses(net, batch, START).total.item() == pytest.approx(plain.total.item(), rel=1e-12)
 
 
@@ -346,14 +346,14 @@ def test_stop_gradients_matter(form: str, term: str) -> None:
     """Without sg[.] the reference has another gradient, so the agreement above is not by chance."""
     method, net = make(form=form)
     batch = draw(method, seed=6)
-    ours = gradients(method.losses(net, batch, START).terms[term], [net.first.weight])[0]
+    grad = gradients(method.losses(net, batch, START).terms[term], [net.first.weight])[0]
     stopped, flowing = (
         gradients(
             Reference(form, 3, COUNTS[3], stop=stop).step(net, method, batch, early=True)[0][term], [net.first.weight]
         )[0]
         for stop in (True, False)
     )
-    torch.testing.assert_close(ours, stopped, rtol=1e-7, atol=1e-11)
+    torch.testing.assert_close(grad, stopped, rtol=1e-7, atol=1e-11)
     assert (flowing - stopped).abs().max() > 1e-4
 
 

@@ -153,11 +153,11 @@ def test_whole_run_equals_loops(settings: dict[str, Any]) -> None:
             assert method.queue.scores[slot].item() == pytest.approx(score, rel=1e-12)
         total = sum(expected.values(), torch.zeros(()))
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-9)
-        ours, theirs = gradients(losses.total, parameters), gradients(total, parameters)
-        for one, other in zip(ours, theirs, strict=True):
+        grads, expected_grads = gradients(losses.total, parameters), gradients(total, parameters)
+        for one, other in zip(grads, expected_grads, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-11)
         with torch.no_grad():
-            for parameter, slope in zip(parameters, ours, strict=True):
+            for parameter, slope in zip(parameters, grads, strict=True):
                 parameter -= 0.05 * slope
         seen.setdefault("tau_ood", []).append(reference.tau_ood)
         seen.setdefault("used", []).append(used)
@@ -357,13 +357,13 @@ def test_more_pushes_than_places_or_images_keep_the_lowest_scores() -> None:
 
 def test_prediction_is_by_known_classes_and_the_outlier_score_is_the_last_probability() -> None:
     method, net = plain()
-    said = method.predict(net, images(CAT, OUTLIER, HIDDEN_CAT))
-    assert said.outlier is not None
-    assert said.outlier.tolist() == pytest.approx([0.01, 0.97, 0.548])
-    assert said.logits.shape == (3, C)
-    assert said.logits[2].argmax().item() == 0
+    outputs = method.predict(net, images(CAT, OUTLIER, HIDDEN_CAT))
+    assert outputs.outlier is not None
+    assert outputs.outlier.tolist() == pytest.approx([0.01, 0.97, 0.548])
+    assert outputs.logits.shape == (3, C)
+    assert outputs.logits[2].argmax().item() == 0
     shipped = method.inference_module(net)(images(CAT, OUTLIER, HIDDEN_CAT))
-    assert torch.equal(shipped.outlier, said.outlier)
+    assert torch.equal(shipped.outlier, outputs.outlier)
 
 
 def test_defaults_follow_the_number_of_classes() -> None:

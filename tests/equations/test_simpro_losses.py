@@ -108,8 +108,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(threshold: float, tau: fl
         assert method.seen_prior.tolist() == pytest.approx(reference.adapt, rel=1e-12)
         total = expected["sup"] / rho + expected["unsup"]
         parameters = list(net.parameters())
-        for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
         shares.append(kept)
     assert any(0 < share < 1 for share in shares) or threshold in (0.0, 1.0)  # the cases in between do cut
     assert max(abs(a - n / sum(COUNTS)) for a, n in zip(reference.adapt, COUNTS, strict=True)) > 1e-2
@@ -117,12 +117,12 @@ def test_steps_equal_loops_in_value_gradient_and_state(threshold: float, tau: fl
 
 def test_the_port_silences_the_labels_further_and_hurries_the_estimate() -> None:
     """The labels count 6/4 times less, as the batch sizes are, and one epoch moves the mixes as three do."""
-    ours, net = make(threshold=0.5)
+    default, net = make(threshold=0.5)
     port, _ = make(threshold=0.5, port=True)
-    batches = [draw_batch(ours.streams(ours.cfg), C, SIZES, seed=seed) for seed in range(EPOCH)]
-    start = ours.seen_prior.clone()
+    batches = [draw_batch(default.streams(default.cfg), C, SIZES, seed=seed) for seed in range(EPOCH)]
+    start = default.seen_prior.clone()
     weights, moves = [], []
-    for method in (ours, port):
+    for method in (default, port):
         period_start(method)
         for batch in batches:
             losses = method.losses(net, batch, START)
@@ -132,8 +132,8 @@ def test_the_port_silences_the_labels_further_and_hurries_the_estimate() -> None
         moves.append((method.seen_prior - start).abs().sum().item())
     assert weights == pytest.approx([(10 / 4) / (200 / 6), 10 / 200])
     assert moves[1] > 2 * moves[0]
-    batch = draw_batch(ours.streams(ours.cfg), C, SIZES, seed=9)
-    one, other = (method.losses(net, batch, START) for method in (ours, port))
+    batch = draw_batch(default.streams(default.cfg), C, SIZES, seed=9)
+    one, other = (method.losses(net, batch, START) for method in (default, port))
     assert abs(one.terms["sup"].item() - other.terms["sup"].item()) > 1e-3
 
 

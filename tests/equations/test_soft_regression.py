@@ -18,10 +18,12 @@ def some_rows() -> tuple[np.ndarray, np.ndarray]:
 def test_hard_targets_are_scikit_learns() -> None:
     x, y = some_rows()
     weights = np.random.default_rng(1).uniform(0.5, 2, 60)
-    theirs = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x, y, sample_weight=weights)
+    sklearn_model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x, y, sample_weight=weights)
     weight, bias = fit(torch.from_numpy(x), torch.eye(3).double()[y], torch.from_numpy(weights), rounds=1000)
-    np.testing.assert_allclose(weight.numpy(), theirs.coef_, atol=1e-4)
-    np.testing.assert_allclose((bias - bias.mean()).numpy(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
+    np.testing.assert_allclose(weight.numpy(), sklearn_model.coef_, atol=1e-4)
+    np.testing.assert_allclose(
+        (bias - bias.mean()).numpy(), sklearn_model.intercept_ - sklearn_model.intercept_.mean(), atol=1e-4
+    )
 
 
 def test_soft_targets_are_rows_said_several_times() -> None:
@@ -29,6 +31,6 @@ def test_soft_targets_are_rows_said_several_times() -> None:
     x, _ = some_rows()
     soft = np.random.default_rng(2).dirichlet(np.ones(3), 60)
     repeated, classes = np.repeat(x, 3, axis=0), np.tile(np.arange(3), 60)
-    theirs = LogisticRegression(tol=1e-10, max_iter=10_000).fit(repeated, classes, sample_weight=soft.ravel())
+    sklearn_model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(repeated, classes, sample_weight=soft.ravel())
     weight, _ = fit(torch.from_numpy(x), torch.from_numpy(soft), torch.ones(60).double(), rounds=1000)
-    np.testing.assert_allclose(weight.numpy(), theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(weight.numpy(), sklearn_model.coef_, atol=1e-4)

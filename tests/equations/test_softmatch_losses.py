@@ -95,8 +95,8 @@ def test_steps_equal_loops_in_value_gradient_and_state(momentum: float, n_sigma:
             assert method.alignment.mean.tolist() == pytest.approx(reference.p_model, rel=1e-12)
         total = expected["sup"] + 0.7 * expected["unsup"]
         assert losses.total.item() == pytest.approx(total.item(), rel=1e-10)
-        for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
     assert min(lightest) < 0.9 or momentum > 0.9  # the variance has fallen far enough from 1 to matter
 
 

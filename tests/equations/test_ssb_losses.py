@@ -101,16 +101,16 @@ def stage_2_by_loops(method: SSB, net: TinyNet, batch: Batch) -> tuple[dict[str,
     )
     positives, negatives = [], []
     for i, (row, label) in enumerate(zip(lb_rows, labels, strict=True)):
-        said = head_by_loops(heads.detector, row)
+        outputs = head_by_loops(heads.detector, row)
         if i < 2 * len(lb):  # weak and flipped
-            positives.append(-log_pair(said, label)[1])
+            positives.append(-log_pair(outputs, label)[1])
         for c in range(C):
-            negatives.append(torch.zeros(()) if c == label else -log_pair(said, c)[0])
+            negatives.append(torch.zeros(()) if c == label else -log_pair(outputs, c)[0])
 
     detected = [head_by_loops(heads.detector, row) for row in pool_rows]
     m = len(pool)
     weak, flip, strong = detected[:m], detected[m : 2 * m], detected[2 * m :]
-    oem = (mean([binary_entropy(said) for said in weak]) + mean([binary_entropy(said) for said in flip])) / 2
+    oem = (mean([binary_entropy(row) for row in weak]) + mean([binary_entropy(row) for row in flip])) / 2
     socr, neg, ruled_out = [], [], 0
     for w, f, s in zip(weak, flip, strong, strict=True):
         pairs = [(log_pair(w, c), log_pair(f, c)) for c in range(C)]
@@ -141,8 +141,8 @@ def compare(losses: Losses, expected: dict[str, Tensor], logs: dict[str, float],
     assert {name: value.item() for name, value in losses.logs.items()} == pytest.approx(logs)
     total = sum((WEIGHTS.get(name, 1.0) * term for name, term in expected.items()), torch.zeros(()))
     assert losses.total.item() == pytest.approx(total.item(), rel=1e-10)
-    for ours, theirs in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+    for grad, expected_grad in zip(gradients(losses.total, parameters), gradients(total, parameters), strict=True):
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize(("threshold", "negative_threshold"), [(0.6, 0.3), (0.0, 1.0), (1.0, 0.0)])
@@ -285,12 +285,12 @@ def test_prediction_scores_the_predicted_class() -> None:
     classes = set()
     for i in range(len(images)):
         row = net.norm(affine(net.first, images[i].flatten())[None])[0]
-        logits, said = head_by_loops(method.heads.classifier, row), head_by_loops(method.heads.detector, row)
+        logits, outputs = head_by_loops(method.heads.classifier, row), head_by_loops(method.heads.detector, row)
         chosen = int(logits.argmax())
         classes.add(chosen)
         torch.testing.assert_close(found.logits[i], logits)
         torch.testing.assert_close(found.features[i], row)
-        torch.testing.assert_close(found.outlier[i], torch.exp(log_pair(said, chosen)[0]))
+        torch.testing.assert_close(found.outlier[i], torch.exp(log_pair(outputs, chosen)[0]))
     assert len(classes) > 1
     assert torch.equal(shipped.logits, found.logits)
     assert torch.equal(shipped.outlier, found.outlier)
@@ -302,10 +302,10 @@ def test_equal_logits_score_the_first_class() -> None:
     nn.init.zeros_(method.heads.classifier[4].bias)
     net.eval()
     images = torch.randn(4, 1, 2, 3)
-    said = method.heads.detector(net(images).feat)
+    outputs = method.heads.detector(net(images).feat)
     found = method.predict(net, images).outlier
     assert found is not None
-    torch.testing.assert_close(found, 1 - inlier_probabilities(said)[:, 0])
+    torch.testing.assert_close(found, 1 - inlier_probabilities(outputs)[:, 0])
 
 
 def test_the_first_half_of_the_outputs_is_out_and_the_second_in() -> None:

@@ -50,8 +50,8 @@ def assert_equal_to_loops(method: Method, net: TinyNet, tau: float, counts: tupl
         assert list(losses.terms) == ["sup"]
         assert losses.total.item() == pytest.approx(expected.item(), rel=1e-10)
         weights = list(net.parameters())
-        for ours, theirs in zip(gradients(losses.total, weights), gradients(expected, weights), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+        for grad, expected_grad in zip(gradients(losses.total, weights), gradients(expected, weights), strict=True):
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
 
 
 def test_supervised_equals_loops() -> None:
@@ -88,8 +88,8 @@ def test_even_classes_make_the_adjustment_vanish() -> None:
     method, net = make(LogitAdjust, LogitAdjustConfig(), (5, 5, 5))
     plain, _ = make(FullySupervised, FullySupervisedConfig())
     batch = draw(method)
-    ours, theirs = (m.losses(net, batch, START).total.item() for m in (method, plain))
-    assert ours == pytest.approx(theirs, rel=1e-12)
+    total, plain_total = (m.losses(net, batch, START).total.item() for m in (method, plain))
+    assert total == pytest.approx(plain_total, rel=1e-12)
 
 
 def test_a_rare_class_is_pushed_harder_and_predictions_are_raw() -> None:

@@ -18,7 +18,7 @@ https://arxiv.org/abs/2503.02231. Official code: https://github.com/BoCheng-96/C
 | G | ``gap_mean`` | running mean of the count gap |
 | easy: max p' >= mu | term ``unsup`` | mean easy H(argmax p', l(x_s)) |
 | ambiguous: max p' < mu, gap >= G | term ``ambiguous`` | mean ambiguous (GCE(l(x_w)) + GCE(l(x_s))) |
-| GCE | ``forgiving_loss``, ``exponent`` | (1 - p_y^q) / q |
+| GCE | ``generalised_cross_entropy``, ``exponent`` | (1 - p_y^q) / q |
 | w(t) | ``ambiguous_weight`` | lambda_h (share of the time after warm-up)^2 |
 
 Deviations. The warm-up of 2048 steps is a share of the budget, rounded up. The paper predicts the whole pool after each
@@ -67,7 +67,7 @@ class CGMatchConfig(MethodConfig):
     ambiguous_weight: float = Field(default=1.0, ge=0)
     """lambda_h, weight of the ambiguous images at the end; it rises from 0 with the square of time."""
     exponent: float = Field(default=0.7, gt=0, le=1)
-    """q of the forgiving loss: near 0 it is the cross-entropy, 1 is the mean absolute error."""
+    """q of the robust loss: near 0 it is the cross-entropy, 1 is the mean absolute error."""
     filing: Literal["own", "sorted"] = "own"
     """Whose memory takes a prediction: its own image's, or, as in the port, the batch's in sorted order."""
 
@@ -89,15 +89,15 @@ class Memory(nn.Module):
     def push(self, rows: Tensor, labels: Tensor) -> None:
         """Add one prediction (n,) to each of the images (n,); an image may occur more than once."""
         size, length = self.ring.shape
-        # A batch goes round its source; where an image could fill its whole ring, the batch is taken in pieces.
-        piece = len(rows) if len(rows) // size + 2 <= length else length
-        for some, their in zip(torch.split(rows, piece), torch.split(labels, piece), strict=True):
-            place = self.pushed[some] + (some[:, None] == some).tril(-1).sum(1)
-            slots, full = place % length, (place >= length).to(self.counts.dtype)
-            self.counts.index_put_((some, self.ring[some, slots].long()), -full, accumulate=True)
-            self.counts.index_put_((some, their), torch.ones_like(full), accumulate=True)
-            self.ring[some, slots] = their.to(self.ring.dtype)
-            self.pushed.index_add_(0, some, torch.ones_like(some))
+        # An image may occur several times in a batch; if it could fill its whole ring, the batch is cut into chunks.
+        chunk_size = len(rows) if len(rows) // size + 2 <= length else length
+        for row, label in zip(torch.split(rows, chunk_size), torch.split(labels, chunk_size), strict=True):
+            position = self.pushed[row] + (row[:, None] == row).tril(-1).sum(1)
+            slots, full = position % length, (position >= length).to(self.counts.dtype)
+            self.counts.index_put_((row, self.ring[row, slots].long()), -full, accumulate=True)
+            self.counts.index_put_((row, label), torch.ones_like(full), accumulate=True)
+            self.ring[row, slots] = label.to(self.ring.dtype)
+            self.pushed.index_add_(0, row, torch.ones_like(row))
 
     def gap(self, rows: Tensor | slice = slice(None)) -> Tensor:
         """Count of the most frequent class minus count of the second, (n,)."""
@@ -105,8 +105,8 @@ class Memory(nn.Module):
         return (first - second).to(torch.get_default_dtype())
 
 
-def forgiving_loss(logits: Tensor, labels: Tensor, exponent: float) -> Tensor:
-    """Generalised cross-entropy (1 - p_y^q) / q per sample, (n,), which a wrong label cannot make large."""
+def generalised_cross_entropy(logits: Tensor, labels: Tensor, exponent: float) -> Tensor:
+    """(1 - p_y^q) / q per sample, (n,), which is bounded and so robust to wrong labels."""
     p = logits.softmax(-1).gather(1, labels[:, None]).squeeze(1).clamp(min=1e-7)
     return (1 - p**exponent) / exponent
 
@@ -139,20 +139,20 @@ class CGMatch(Method):
 
         lb_w, ulb_w, ulb_s = forward_concat(net, lb.views["weak"], ulb.views["weak"], ulb.views["strong"])
         confidence, pseudo = self.align(ulb_w.logits.detach().softmax(-1)).max(-1)
-        easy, ambiguous = self.sort_out(ulb.index, confidence, pseudo, first=step.iteration == start)
-        forgiving = [forgiving_loss(view.logits, pseudo, cfg.exponent) for view in (ulb_w, ulb_s)]
+        easy, ambiguous = self.select(ulb.index, confidence, pseudo, first=step.iteration == start)
+        robust = [generalised_cross_entropy(view.logits, pseudo, cfg.exponent) for view in (ulb_w, ulb_s)]
         terms = {
             "sup": cross_entropy(lb_w.logits, lb.targets).mean(),
             "unsup": (easy * cross_entropy(ulb_s.logits, pseudo)).mean(),
-            "ambiguous": (ambiguous * (forgiving[0] + forgiving[1])).mean(),
+            "ambiguous": (ambiguous * (robust[0] + robust[1])).mean(),
         }
         progress = (step.iteration - start) / (step.total - start)
         weights = {"unsup": cfg.unsup_weight, "ambiguous": cfg.ambiguous_weight * progress**2}
         return Losses(terms, weights, {"selected": easy.mean(), "ambiguous": ambiguous.mean()})
 
     @torch.no_grad()
-    def sort_out(self, index: Tensor, confidence: Tensor, pseudo: Tensor, *, first: bool) -> tuple[Tensor, Tensor]:
-        """Remember a batch's predictions, move the thresholds; masks (U,) of easy and of ambiguous images."""
+    def select(self, index: Tensor, confidence: Tensor, pseudo: Tensor, *, first: bool) -> tuple[Tensor, Tensor]:
+        """Store a batch's predictions, update the thresholds; masks (U,) of easy and of ambiguous images."""
         rows = index if self.cfg.filing == "own" else index.sort().values
         self.memory.push(rows, pseudo)
         gap, keep = self.memory.gap(rows), self.cfg.momentum
@@ -166,7 +166,7 @@ class CGMatch(Method):
         return easy.to(confidence.dtype), ambiguous.to(confidence.dtype)
 
     def after_step(self, ctx: Context) -> None:
-        """During warm-up, remember a prediction of every image of the pool."""
+        """During warm-up, store a prediction for every image of the pool."""
         steps = self.warm_up_steps(ctx.step.total)
         left = steps - 1 - ctx.step.iteration
         every = self.cfg.scan_every or ceil(steps / SCANS)

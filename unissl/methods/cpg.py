@@ -27,8 +27,8 @@ update waits until the pool was seen ``min_visits`` times, of no effect at the p
 labelled set is the given one, where the published code fails. Centres and radii come from one pass in eval mode; the
 published code makes two in train mode, which moves BatchNorm, and takes similarities as ``similarity = "last"`` does.
 The noise is a function of the seed and the step number. Its unused rotation head is left out, and so is by default the
-labelled strong view, which entered no loss. Labelled batches are shuffled anew in each pass, which the published code
-forgets once the set has changed.
+labelled strong view, which entered no loss. Labelled batches are reshuffled in each pass; the published code stops
+doing so once the set has changed.
 """
 
 from __future__ import annotations
