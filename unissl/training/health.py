@@ -16,8 +16,8 @@ GRACE = 0.25
 
 
 def is_collapsed(counts: Sequence[int]) -> bool:
-    """Whether at most a third of the classes (or one of two) is ever predicted, or nearly always the same one; ``counts``
-    (C,) are the predictions of each class."""
+    """Whether at most a third of the classes (or one of two) is ever predicted, or nearly always the same one, by the
+    number of predictions of each class (C,)."""
     used = int(np.count_nonzero(counts))
     return used <= max(1, len(counts) // 3) or max(counts) / sum(counts) >= ONE_SIDED
 
@@ -32,8 +32,8 @@ def collapse(predicted: npt.NDArray[np.int64], class_names: Sequence[str]) -> st
     few = used if used == num_classes else f"Only {used}"
     return (
         f"{few} of {num_classes} classes are predicted, {counts[top] / len(predicted):.0%} of the images as class "
-        f"{class_names[top]!r}: unless they really are that one-sided, the model is collapsing. More labels per class, a "
-        "lower optim.lr or a milder augment.geometry_scale usually help."
+        f"{class_names[top]!r}: unless they really are that one-sided, the model is collapsing. More labels per class, "
+        "a lower optim.lr or a milder augment.geometry_scale usually help."
     )
 
 
