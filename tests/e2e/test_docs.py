@@ -1,8 +1,9 @@
-"""The documents say what is true: commands, links, file names, tables and code in them are checked or run."""
+"""The documents are true: their commands parse, links and files exist, tables match the code, and Python code runs."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import shlex
 import sys
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 import test_method_imports as import_contract
 import test_methods as contract
-from cli_helpers import make_photos, succeed
+from cli_helpers import make_photos, picture, succeed
 from hub_models import save_vit
 from method_tables import between_markers, tables
 from safetensors.torch import save_file
 
+import unissl
 import unissl.methods
+from unissl import api
 from unissl.autoconfig.recipes import RECIPES, with_recipe
 from unissl.cli import app, main
 from unissl.config import merge, parse_overrides
@@ -31,14 +34,22 @@ from unissl.run.config import build_config
 from unissl.run.pipeline import run
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+README, SETTINGS, OPERATIONS = ROOT / "README.md", ROOT / "docs" / "settings.md", ROOT / "docs" / "operations.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FORMS = ("default", "released", "paper")
 FEW_STEPS = [
     *("--set", "train.steps=2", "--set", "train.evaluations=2", "--set", "data.image_size=32"),
     *("--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
 ]
-"""What makes a command of a page a matter of seconds."""
+"""Flags that make a command of a page a matter of seconds."""
+SHORT = {
+    "train": {"steps": 2, "evaluations": 2},
+    "data": {"image_size": 32},
+    "batch": {"labelled": 4, "unlabelled": 8},
+}
+"""The same for ``unissl.train``."""
+VERBS = ("train", "predict", "export", "split", "report", "evaluate", "demo", "paper run", "paper table", "methods")
 needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs unissl[photos]")
 
 
@@ -66,27 +77,50 @@ def named_block(page: Path, name: str) -> str:
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
 
 
-def carry_out(page: Path, *also: str) -> None:
-    """Run a page from top to bottom in the current folder: its Python, and its commands with few steps and ``also``."""
+def run_python(page: Path, text: str, names: dict[str, Any]) -> None:
+    """Execute a block of Python as it is, with few steps."""
+    short = re.sub(r'(steps"?[=:] ?)[0-9]+', r"\g<1>2", text)
+    exec(compile(short, page.name, "exec", dont_inherit=True), names)
+
+
+def run_page(page: Path, *flags: str) -> None:
+    """Run a page from top to bottom in the current folder: its Python, and its commands with ``flags``."""
     names: dict[str, Any] = {}
     for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
         if language == "python":
-            short = re.sub(r'(steps"?[=:] ?)[0-9]+', r"\g<1>2", text)
-            exec(compile(short, page.name, "exec", dont_inherit=True), names)
+            run_python(page, text, names)
         elif language == "sh":
             for line in text.replace("\\\n", " ").splitlines():
                 program, verb, *words = shlex.split(line)
                 assert program == "unissl"
-                extra = [*FEW_STEPS, *also] if verb == "train" and "--resume" not in words else []
+                extra = [*FEW_STEPS, *flags] if verb == "train" and "--resume" not in words else []
                 succeed(verb, *words, *extra)
 
 
-def make_labelled_photos(place: Path) -> None:
-    """The folders and the file that the pages speak of."""
-    make_photos(place / "photos")
-    make_photos(place / "photos-test", each=2, pool=0)
+@pytest.fixture
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``unissl.train`` with few steps, so that the text of a page runs as it is."""
+
+    def train(*words: Any, **options: Any) -> Any:
+        options["config"] = merge(SHORT, options.get("config", {}))
+        return api.train(*words, **options)
+
+    monkeypatch.setattr(unissl, "train", train, raising=False)
+
+
+def make_labelled_photos(folder: Path) -> None:
+    """The folders and the file that the pages name."""
+    make_photos(folder / "photos")
+    for name in ("photos-test", "test"):
+        make_photos(folder / name, each=2, pool=0)
     lines = [f"{name}/{number}.png,{name}" for name in ("cat", "dog") for number in range(4)]
-    (place / "labels.csv").write_text("\n".join(["file,label", *lines]), encoding="utf-8")
+    (folder / "labels.csv").write_text("\n".join(["file,label", *lines]), encoding="utf-8")
+
+
+def make_tutorial_photos() -> None:
+    """photos/ and labels.csv of the tutorial, by its own code, in the current folder."""
+    page = ROOT / "docs" / "tutorial.md"
+    run_python(page, blocks(page, "python")[0], {})
 
 
 class Reached(Exception):
@@ -111,23 +145,27 @@ def example_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_parse(command: str) -> None:
-    app.parse_args(shlex.split(command, comments=True)[1:], exit_on_error=False, print_error=False)
+    words = shlex.split(command, comments=True)[1:]
+    if len(words) == 1:  # a verb that prose names
+        assert words[0] in app
+    else:
+        app.parse_args(words, exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("train", "split") and "--help" not in c])
 @pytest.mark.usefixtures("example_method")
 def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command gets past the checks of its settings, to where it would load data or take up a run."""
+    """The command gets past the checks of its settings, to where it would load data or resume a run."""
 
     def reached(*_: Any, **__: Any) -> None:
         raise Reached
 
-    for place in ("unissl.run.pipeline.run", "unissl.run.pipeline.resume", "unissl.splits.open_set.load_data"):
-        monkeypatch.setattr(place, reached)
+    for function in ("unissl.run.pipeline.run", "unissl.api._resume", "unissl.splits.open_set.load_data"):
+        monkeypatch.setattr(function, reached)
     monkeypatch.setattr("unissl.cli.process.prepare_process", lambda: None)
-    monkeypatch.setattr("unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, passes: 1e-3)
+    monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda name, channels, passes: 1e-3)
     make_labelled_photos(here)
-    (here / "settings.toml").write_text(named_block(ROOT / "README.md", "settings.toml"), encoding="utf-8")
+    (here / "config.toml").write_text(named_block(SETTINGS, "config.toml"), encoding="utf-8")
     with pytest.raises(Reached):
         main(shlex.split(command, comments=True)[1:])
 
@@ -136,24 +174,25 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
 def test_settings_and_flags_in_prose_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for code in inline_code(page):
         if setting := re.fullmatch(r"(?:--set )?([a-z]+\.[a-z_]+=\S+)", code):
-            build_config(parse_overrides([setting[1]]))
-    for verb in ("train", "predict", "export", "split"):
-        app([verb, "--help"], result_action="return_value")
+            pretrained = {"net": {"name": DEFAULT_BACKBONE}} if setting[1].startswith("net.") else {}
+            build_config(merge(pretrained, parse_overrides([setting[1]])))
+    for verb in VERBS:
+        app([*verb.split(), "--help"], result_action="return_value")
     flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     assert {code.split()[0] for code in inline_code(page) if code.startswith("--")} - flags == set()
 
 
 def test_both_commands_of_the_readme_are_in_the_makefile() -> None:
-    said = "".join(blocks(ROOT / "README.md", "sh"))
+    commands = "".join(blocks(README, "sh"))
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for target in ("demo", "test"):
-        assert f"make {target}\n" in said and target in targets
+        assert f"make {target}\n" in commands and target in targets
     assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_the_version_of_torch_in_the_readme_is_the_pinned_one() -> None:
     (pinned,) = re.findall(r"^torch==\S+", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert f"pip install {pinned} --index-url" in "".join(blocks(ROOT / "README.md", "sh"))
+    assert f"pip install {pinned} --index-url" in "".join(blocks(README, "sh"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -178,7 +217,8 @@ def test_files_and_tests_that_are_named_exist(page: Path) -> None:
 def test_architecture_names_every_package() -> None:
     named = set(inline_code(ROOT / "docs" / "architecture.md"))
     entries = [path for path in (ROOT / "unissl").iterdir() if not path.name.startswith("_")]
-    parts = {f"unissl/{path.name}/" if path.is_dir() else f"unissl/{path.name}" for path in entries}
+    modules = [path for path in entries if path.is_dir() or path.suffix == ".py"]
+    parts = {f"unissl/{path.name}/" if path.is_dir() else f"unissl/{path.name}" for path in modules}
     assert parts - named == set()
 
 
@@ -224,16 +264,29 @@ def test_the_switches_in_the_docs_exist() -> None:
     assert {"simpro", "meta-expert", "cgmatch", "cdmad"} <= {row[0] for row in rows}
 
 
-def test_names_in_the_readme_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    named, data = text.split("## What there is")[1].split("\nData (")
-    assert {row[0] for row in table(named)} == set(all_methods())
-    names = {name for row in table(data.split("Networks:")[0]) for name in row[0].split(", ") if " " not in name}
-    assert names == {card.name for card in known()}
-    nets = re.findall(r"`([\w-]+)`", data.split("Networks:")[1].split("\n\n")[0])
-    assert {net for net in nets if not net.startswith("-")} <= set(known_nets())
+def test_the_readme_is_short_and_names_every_method() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    assert {row[0] for row in table(between_markers(text))} == set(all_methods())
+
+
+def test_names_of_data_networks_and_recipes_exist() -> None:
+    page = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    listed = page.split("<!-- datasets:start -->")[1].split("<!-- datasets:end -->")[0]
+    assert {row[0] for row in table(listed)} == {card.name for card in known()}
+    text = SETTINGS.read_text(encoding="utf-8")
+    nets = re.findall(r"`([\w-]+)`", text.split("## Networks")[1].split("\n## ")[0])
+    named = {net for net in nets if not net.startswith("-")}
+    assert named <= set(known_nets()) | {backbone.name for backbone in unissl.list_backbones()}
+    assert {backbone.name for backbone in unissl.list_backbones()} <= named
     recipes = re.search(r"\*recipe\* \(([^;]*);", text)
     assert recipes is not None and set(re.findall(r"`(\w+)`", recipes[1])) == set(RECIPES)
+
+
+def test_the_front_door_of_the_api_page_has_the_arguments_of_train() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    arguments = [name for row in table(text.split("\n## ")[1]) for name in row[0].split(", ")]
+    assert sorted(arguments) == sorted(inspect.signature(api.train).parameters)
 
 
 def shown(folder: Path) -> set[str]:
@@ -241,35 +294,59 @@ def shown(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
 
 
-def test_the_run_folder_holds_what_the_readme_says_and_its_python_runs(here: Path) -> None:
-    (snippet,) = blocks(ROOT / "README.md", "python")
-    for long, short in (('"steps": 400', '"steps": 2'), ('"seed": 1', '"seed": 1, "net": {"name": "small"}')):
-        assert long in snippet
-        snippet = snippet.replace(long, short)
-    exec(compile(snippet, "README.md", "exec", dont_inherit=True), {})
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("### What a run folder holds")[1]
-    said = {name.rstrip("/") for row in table(section.split("\n### ")[0]) for name in row[0].split(", ")}
-    assert shown(here / "runs" / "from-python") == said
+def run_folder_files() -> tuple[set[str], set[str]]:
+    """Files that docs/operations.md lists: those of every run, and the optional ones."""
+    section = OPERATIONS.read_text(encoding="utf-8").split("## The run folder")[1].split("\n## ")[0]
+    listed, optional = section.split("\nOptional outputs:")
+    always = {name.rstrip("/") for row in table(listed) for name in row[0].split(", ")}
+    return always, {name.rstrip("/") for name in re.findall(r"`([^`]+)`", optional.split("\n\n")[0])}
+
+
+@pytest.mark.usefixtures("short_training")
+def test_the_python_of_the_readme_runs_on_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_labelled_photos(here)
+    for name in ("a.jpg", "b.jpg"):
+        picture(100, seed=3).save(here / "photos" / name)
+    (snippet,) = blocks(README, "python")
+    assert len([line for line in snippet.splitlines() if line and not line.startswith("import")]) <= 6
+    run_python(README, snippet, names := {})
+    assert list(names["table"]["file"]) == ["photos/a.jpg", "photos/b.jpg"]
+    assert "report.html" in capsys.readouterr().out
+    always, optional = run_folder_files()
+    assert shown(here / "runs" / "first") <= always | optional
+
+
+def test_the_run_folder_holds_what_the_page_lists(here: Path) -> None:
+    tiny = {"net": {"name": "small"}, "train": {"steps": 2}, "batch": {"labelled": 4, "unlabelled": 8}}
+    run(build_config(with_recipe(tiny, "digits")), here / "run")
+    assert shown(here / "run") == run_folder_files()[0]
 
 
 @needs_weights
 def test_the_tutorial_goes_through(here: Path) -> None:
     page = ROOT / "docs" / "tutorial.md"
-    carry_out(page)
+    run_page(page)
     assert len(list((here / "photos").iterdir())) == 120
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("### What a run folder holds")[1]
-    listed, cases = section.split("\nBeside these")
-    always = {name.rstrip("/") for row in table(listed) for name in row[0].split(", ")} - {"test_predictions.parquet"}
-    at_times = {name.rstrip("/") for name in re.findall(r"`([^`]+)`", cases.split("\n\n")[0])}
-    assert shown(here / "runs" / "photos") == always | at_times
+    always, optional = run_folder_files()
+    assert shown(here / "runs" / "photos") == always - {"test_predictions.parquet"} | optional
     columns = (here / "predictions.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert columns == [name for row in table(page.read_text(encoding="utf-8")) for name in row[0].split(", ")]
     assert (here / "report.html").exists()
 
 
+def test_the_report_has_the_headings_that_the_tutorial_names() -> None:
+    template = (ROOT / "unissl" / "report" / "page.html.jinja").read_text(encoding="utf-8")
+    headings = set(re.findall(r"<(?:h2|h3|summary)[^>]*>([^<{]+)<", template))
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\*\*([^*]+)\*\*", tutorial.split("## Read the report")[1].split("\n## ")[0]))
+    assert named - headings == set()
+    assert {heading for heading in re.findall(r"<h2[^>]*>([^<{]+)<", template)} - named == set()
+
+
 @needs_weights
 def test_the_commands_of_the_page_on_settings_run(here: Path) -> None:
     make_labelled_photos(here)
+    (here / "config.toml").write_text(named_block(SETTINGS, "config.toml"), encoding="utf-8")
     save_vit(here / "models" / "vit")
     save_file(build("wrn-10-1", 2).state_dict(), here / "weights.safetensors")
     (here / "my_networks.py").write_text(
@@ -278,14 +355,14 @@ def test_the_commands_of_the_page_on_settings_run(here: Path) -> None:
         "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n",
         encoding="utf-8",
     )
-    carry_out(ROOT / "docs" / "settings.md", "--no-baseline", "--no-report", "--set", "train.cv_folds=0")
+    run_page(SETTINGS, "--no-baseline", "--no-report", "--set", "train.cv_folds=0")
     sys.modules.pop("my_networks", None)
-    assert {path.name for path in (here / "runs").iterdir()} == {"tuned", "vit", "weights", "factory", "tuned-blocks"}
+    expected = {"tuned", "from-file", "vit", "weights", "factory", "tuned-blocks"}
+    assert {path.name for path in (here / "runs").iterdir()} == expected
 
 
 def test_the_settings_and_recipes_of_the_page_exist() -> None:
-    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    settings, recipes = text.split("\n## Recipes")
+    settings, recipes = SETTINGS.read_text(encoding="utf-8").split("\n## Recipes")
     config = build_config({})
     keys = [key for row in table(settings) for key in row[0].split(", ") if not key.startswith("--")]
     assert [key for key in keys if not hasattr(getattr(config, key.split(".")[0]), key.split(".")[1])] == []
@@ -293,12 +370,24 @@ def test_the_settings_and_recipes_of_the_page_exist() -> None:
 
 
 @needs_weights
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_python_of_the_api_page_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, passes: 60.0)
-    make_labelled_photos(here)
-    carry_out(ROOT / "docs" / "api.md")
-    assert (here / "digits.onnx.json").exists()
+def test_the_python_of_the_api_page_runs(here: Path) -> None:
+    make_tutorial_photos()
+    run_page(ROOT / "docs" / "api.md")
+    assert (here / "model.onnx.json").exists() and (here / "predictions.csv").exists()
+
+
+def test_the_page_of_the_package_has_nothing_that_a_registry_cannot_show() -> None:
+    text = (ROOT / "docs" / "package.md").read_text(encoding="utf-8")
+    assert "](" not in text and 'readme = "docs/package.md"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_citation_has_the_version_and_the_paper_of_the_readme() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {unissl.__version__}\n" in citation and "name: unissl contributors" in citation
+    authors = re.findall(r"family-names: (\w+)\n +given-names: (\w+)", citation)
+    assert " and ".join(", ".join(names) for names in authors) in README.read_text(encoding="utf-8")
 
 
 def test_the_example_method_of_contributing_trains(example_method: str, tmp_path: Path) -> None:
