@@ -136,7 +136,7 @@ def test_predict_files_and_folders(photo_run: PhotoRun, workshop: Path, here: Pa
     picture(90, seed=3).save(here / "more" / "new.png")
     (here / "more" / "bad.png").write_text("hello")
     outcome = succeed("predict", photo_run[0], pool, "more", pool / "0.png", "--out", "table.csv")
-    assert outcome.out.startswith("9 files in table.csv; look at: ")
+    assert outcome.out.startswith("9 files in table.csv; review: ")
     assert outcome.err == "skipped more/bad.png: not an image that Pillow can read\n"
     with (here / "table.csv").open(newline="") as handle:
         lines = list(csv.DictReader(handle))

@@ -95,9 +95,8 @@ class Evaluation:
         )
 
     def __str__(self) -> str:
-        low, high = self.interval.low, self.interval.high
-        balanced = f"balanced accuracy {self.balanced_accuracy:.4f}"
-        return f"accuracy {self.accuracy:.4f} (95 % interval {low:.4f} to {high:.4f}), {balanced}, {self.images} images"
+        scores = f"accuracy {self.accuracy:.4f}, balanced {self.balanced_accuracy:.4f}"
+        return f"{self.images} images: {scores}, 95 % interval {self.interval.low:.4f} to {self.interval.high:.4f}"
 
 
 def accuracy_summary(curve: list[float]) -> dict[str, float]:

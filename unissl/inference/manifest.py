@@ -1,5 +1,5 @@
-"""manifest.json: everything but the weights that a model needs. A run writes it; the model, the report and the exporters
-read it here. It is validated, since a model may come from anywhere."""
+"""manifest.json: everything but the weights that a model needs. A run writes it; the model, the report and the
+exporters read it here. It is validated, since a model may come from anywhere."""
 
 from __future__ import annotations
 
