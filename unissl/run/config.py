@@ -24,6 +24,8 @@ from unissl.types import UNLABELLED
 
 DEFAULT_STEPS = 2**18
 NOT_HASHED = {"machine", "output"}
+FEATURE_VIEW_KEYS = ("cached_views", "feature_dropout", "labelled_feature_dropout", "second_view_dropout")
+"""Settings of views that apply to features only."""
 OPEN_SET_SETTINGS = {
     "calibration_fraction",
     "ood_classes",
@@ -111,8 +113,12 @@ def effective_tree(config: RunConfig) -> ConfigTree:
     """The settings that have an effect on this run: what config.toml records."""
     tree = to_tree(config)
     if not config.net.freeze_backbone:
-        for key in ("cached_views", "feature_dropout", "labelled_feature_dropout"):
+        for key in FEATURE_VIEW_KEYS:
             tree["augment"].pop(key)
+    if Needs.HELDOUT_LABELS not in get_method(config.method.name).needs:
+        tree["split"].pop("calibration_fraction")
+    if not config.split.ood_classes:
+        tree["split"].pop("ood_classes")
     if not config.net.pretrained:
         tree["optim"].pop("backbone_lr_scale")
     if not config.distil.epochs:

@@ -20,7 +20,7 @@ from unissl.distil.student import distil_steps
 from unissl.distributed.collectives import broadcast_from_main, local_main_process_first
 from unissl.errors import UserError
 from unissl.evaluation.diagnostics import pool_record
-from unissl.evaluation.intervals import Interval, wilson_interval
+from unissl.evaluation.intervals import Interval
 from unissl.evaluation.metrics import accuracy, outlier_auroc
 from unissl.evaluation.predictions import Predictions
 from unissl.inference.prediction_table import PredictionTable
@@ -35,7 +35,7 @@ from unissl.run.fit import fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
 from unissl.run.results import RunResult, write_results
-from unissl.run.schema import Summary, require
+from unissl.run.schema import Summary, accuracy_interval, require
 from unissl.run.setup import build_training, predict_with_ema, restore_latest, setup_device
 from unissl.run_folder import RunFolder
 from unissl.splits import read_split, write_split
@@ -73,13 +73,7 @@ class Run:
     @property
     def interval(self) -> Interval | None:
         """The accuracy with its 95 % interval."""
-        if "accuracy" in self.summary:
-            images = self.summary["test_images"] - self.summary.get("ood_test_images", 0)
-            return wilson_interval(round(self.summary["accuracy"]["last"] * images), images)
-        if "cross_validation" in self.summary:
-            estimate = self.summary["cross_validation"]
-            return Interval(estimate["accuracy"], estimate["low"], estimate["high"])
-        return None
+        return accuracy_interval(self.summary)
 
     @property
     def report(self) -> Path | None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from unissl.config import first_mistake
+from unissl.data.folder.labels import CONFLICTING_LABELS
 from unissl.data.images.duplicates import Copy, DuplicateGroup
 from unissl.errors import UserError
 from unissl.evaluation.intervals import Interval, wilson_interval
@@ -213,6 +214,12 @@ def accuracy_interval(summary: Mapping[str, Any]) -> Interval | None:
     if "cross_validation" in summary:
         return Interval(*(summary["cross_validation"][name] for name in ("accuracy", "low", "high")))
     return None
+
+
+def conflicting_files(summary: Mapping[str, Any]) -> int:
+    """Files with several labels in the label file, which a run treats as unlabelled."""
+    issues = summary.get("image_issues", [])
+    return sum(item["count"] for item in issues if item["issue"].startswith(CONFLICTING_LABELS))
 
 
 def duplicate_groups(summary: Mapping[str, Any]) -> list[DuplicateGroup]:

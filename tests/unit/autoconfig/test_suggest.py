@@ -1,4 +1,4 @@
-"""Settings that suit the data: a glance at real files, and what follows from it."""
+"""The configuration that suits the data: probing real files, and what follows."""
 
 from __future__ import annotations
 
@@ -12,29 +12,19 @@ import pytest
 from PIL import Image
 
 from unissl.autoconfig.recipes import with_recipe
-from unissl.autoconfig.suggest import (
-    BACKBONE,
-    COPIES,
-    FURTHER_PASSES,
-    PHOTO_MINUTES,
-    SIZES,
-    STEPS,
-    feature_minutes,
-    for_photos,
-    from_scratch,
-    seconds_per_image,
-    suggest,
-    suggest_config,
-)
+from unissl.autoconfig.suggest import CACHED_VIEWS, EXTRA_CROPS, SuggestedConfig, for_photos, suggest_config
 from unissl.data import DataConfig
 from unissl.data.folder.probe import DatasetProbe, probe_dataset
 from unissl.distil.config import MAX_FEATURE_MAPS
-from unissl.features.extract import BATCH
-from unissl.nets.pretrained import installed
+from unissl.errors import UserError
+from unissl.features import BATCH
+from unissl.methods.registry import get_method
+from unissl.nets import DEFAULT_BACKBONE, backbone_installed
+from unissl.run.budget import DEFAULT_IMAGE_SIZE_PX, IMAGE_SIZES_PX, PHOTO_STEPS, choose_image_size, seconds_per_image
 from unissl.run.config import RunConfig, build_config
 
-needs_weights = pytest.mark.skipif(not installed(BACKBONE), reason="needs the extra 'photos'")
-SEEN = DatasetProbe(images=6000, labels=400, classes=100, side=300, colour=True)
+needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
+PROBE = DatasetProbe(images=6000, labels=400, classes=100, side=300, colour=True)
 
 
 def folder(tmp_path: Path, colour: bool = True, side: int = 40) -> Path:
@@ -48,27 +38,31 @@ def folder(tmp_path: Path, colour: bool = True, side: int = 40) -> Path:
     return tmp_path
 
 
-def advised(said: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
-    advice = suggest_config(said)
-    return build_config(with_recipe(advice.settings, advice.recipe)), advice.reasons
+def suggested(overrides: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
+    suggestion = suggest_config(overrides)
+    return build_config(with_recipe(suggestion.settings, suggestion.recipe)), suggestion.reasons
+
+
+def photos(probe: DatasetProbe = PROBE, method: str = "sage", **overrides: Any) -> SuggestedConfig:
+    return for_photos(probe, overrides, DEFAULT_BACKBONE, get_method(method), method)
 
 
 @pytest.mark.parametrize("colour", [True, False])
-def test_a_glance_at_a_folder(tmp_path: Path, colour: bool) -> None:
-    seen = probe_dataset(DataConfig(name="folder", root=str(folder(tmp_path, colour))))
-    assert seen == DatasetProbe(images=13, labels=9, classes=2, side=41, colour=colour)  # 41.5, the median of 40 to 43
+def test_probing_a_folder(tmp_path: Path, colour: bool) -> None:
+    probe = probe_dataset(DataConfig(name="folder", root=str(folder(tmp_path, colour))))
+    assert probe == DatasetProbe(images=13, labels=9, classes=2, side=41, colour=colour)  # 41.5, the median of 40 to 43
 
 
-def test_several_labels_for_one_file_are_told_before_the_start(tmp_path: Path) -> None:
-    photos = folder(tmp_path / "photos")
-    lines = ["cat/0.png,cat", "dog/0.png,dog", "cat/1.png,cat", "cat/1.png,dog"]
-    said = {"data": {"name": "folder", "root": str(photos), "labels": str(tmp_path / "labels.csv")}}
+def test_conflicting_labels_are_announced_before_the_start(tmp_path: Path) -> None:
+    images = folder(tmp_path / "photos")
+    lines = ["file,label", "cat/0.png,cat", "dog/0.png,dog", "cat/1.png,cat", "cat/1.png,dog"]
+    overrides = {"data": {"name": "folder", "root": str(images), "labels": str(tmp_path / "labels.csv")}}
     (tmp_path / "labels.csv").write_text("\n".join(lines))
-    assert advised(said)[1][-1].startswith("warning: cat/1.png has several labels and will be used without one;")
+    assert suggested(overrides)[1][-1].startswith("warning: cat/1.png has conflicting labels")
     (tmp_path / "labels.csv").write_text("\n".join([*lines, "dog/1.png,cat", "dog/1.png,dog"]))
-    assert "2 images have several labels and will be used without one, such as cat/1.png" in advised(said)[1][-1]
-    (tmp_path / "labels.csv").write_text("\n".join(lines[:3]))
-    assert not [reason for reason in advised(said)[1] if "warning" in reason]
+    assert "2 images (such as cat/1.png) have conflicting labels" in suggested(overrides)[1][-1]
+    (tmp_path / "labels.csv").write_text("\n".join(lines[:4]))
+    assert not [reason for reason in suggested(overrides)[1] if "warning" in reason]
 
 
 def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
@@ -78,171 +72,165 @@ def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
 
 
 @needs_weights
-def test_a_folder_of_photos_gets_the_frozen_network(tmp_path: Path) -> None:
-    said = {"data": {"name": "folder", "root": str(folder(tmp_path))}}
-    config, reasons = advised(said)
-    assert config.net.freeze_backbone and config.net.name == BACKBONE
-    assert config.data.image_size in SIZES and config.data.image_size <= 160  # images of 40 px
+def test_a_folder_of_photos_gets_the_frozen_backbone(tmp_path: Path) -> None:
+    config, reasons = suggested({"data": {"name": "folder", "root": str(folder(tmp_path))}})
+    assert config.net.freeze_backbone and config.net.name == DEFAULT_BACKBONE
+    assert config.data.image_size == DEFAULT_IMAGE_SIZE_PX and config.train.steps == PHOTO_STEPS
+    assert config.distil.epochs == 4.0
     assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
-    assert any(f"{config.data.image_size} px" in reason for reason in reasons)
+    assert any(f"image size {DEFAULT_IMAGE_SIZE_PX} px" in reason for reason in reasons)
 
 
 @needs_weights
-def test_what_the_user_says_wins(tmp_path: Path) -> None:
-    said = {
+def test_without_minutes_nothing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command on one data set is one configuration, whatever else the machine does."""
+
+    def forbidden(*arguments: object) -> None:
+        raise AssertionError("the speed of the machine was measured")
+
+    monkeypatch.setattr("unissl.run.budget.seconds_per_image", forbidden)
+    suggested({"data": {"name": "folder", "root": str(folder(tmp_path))}})
+
+
+@needs_weights
+def test_what_the_user_gives_wins(tmp_path: Path) -> None:
+    overrides = {
         "data": {"name": "folder", "root": str(folder(tmp_path)), "image_size": 48},
         "train": {"steps": 7},
         "augment": {"flip": False},
+        "distil": {"epochs": 2.0},
     }
-    config, _ = advised(said)
+    config, _ = suggested(overrides)
     assert (config.data.image_size, config.train.steps, config.augment.flip) == (48, 7, False)
-    config, reasons = advised({**said, "net": {"name": "wrn-16-2"}})
+    assert config.distil.epochs == 2.0
+    del overrides["distil"]
+    config, reasons = suggested({**overrides, "net": {"name": "wrn-16-2"}})
     assert config.net.name == "wrn-16-2" and not config.net.freeze_backbone
-    assert "as said" in reasons[0]
+    assert "as requested" in reasons[0]
 
 
-def test_without_weights_a_small_network_learns_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.autoconfig.suggest.installed", lambda name: False)
-    config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
+@needs_weights
+def test_a_pretrained_name_is_pretrained_and_frozen_unless_the_user_says_otherwise(tmp_path: Path) -> None:
+    data = {"name": "folder", "root": str(folder(tmp_path))}
+    other = next(name for name in ("efficientnet-lite2", "efficientnet-lite1") if backbone_installed(name))
+    config, reasons = suggested({"data": data, "net": {"name": other}})
+    assert config.net.name == other and config.net.freeze_backbone and not config.net.pretrained
+    assert reasons[0].startswith(f"backbone {other}, pretrained and frozen")
+    assert build_config({"net": {"name": other}}).net.freeze_backbone
+    config, reasons = suggested({"data": data, "net": {"name": other, "freeze_backbone": False}})
+    assert not config.net.freeze_backbone and not config.net.pretrained
+
+
+def test_without_weights_a_small_network_trains_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.autoconfig.suggest.backbone_installed", lambda name: False)
+    config, reasons = suggested({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
     assert config.net.name == "wrn-10-1" and config.data.image_size == 32 and config.train.minutes == 20
     assert config.train.steps is None and not config.augment.flip and config.augment.geometry_scale == 0.5
-    assert "unissl[photos]" in reasons[0]
+    assert "make install" in reasons[0]
 
 
-def test_a_method_that_reads_inner_maps_learns_from_scratch(tmp_path: Path) -> None:
-    said = {"data": {"name": "folder", "root": str(folder(tmp_path))}, "method": {"name": "meta-expert"}}
-    advice = suggest(said)
-    assert advice is not None and advice.recipe == "short" and "needs more than the vectors" in advice.reasons[0]
+def test_a_method_that_reads_inner_maps_trains_from_scratch(tmp_path: Path) -> None:
+    overrides = {"data": {"name": "folder", "root": str(folder(tmp_path))}, "method": {"name": "meta-expert"}}
+    suggestion = suggest_config(overrides)
+    assert suggestion.recipe == "short" and "needs more than the features" in suggestion.reasons[0]
 
 
 def test_known_data_sets_have_their_recipes() -> None:
-    assert suggest({"data": {"name": "digits"}}) is None
-    assert suggest({}) is None
+    for overrides in ({"data": {"name": "digits"}}, {}):
+        assert suggest_config(overrides) == SuggestedConfig(None, overrides)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        suggest_config({"data": {"name": "folder", "root": str(tmp_path / "nowhere")}})
 
 
 @pytest.mark.parametrize(
     ("minutes", "per_image", "side", "size"),
     [
-        (None, 1e-9, 300, 224),
-        (None, 1e-9, 32, 160),
-        (None, 1e-9, 144, 160),
+        (None, 1e-9, 300, 160),
+        (None, 1.0, 32, 160),
         (60, 1e-9, 144, 224),
         (60, 1e-9, 32, 160),
-        (None, 1.0, 300, 96),
+        (60, 1.0, 300, 96),
         (2.0, 0.0105, 300, 96),
         (60, 0.0105, 300, 224),
     ],
 )
-def test_the_size_follows_the_time(minutes: float | None, per_image: float, side: int, size: int) -> None:
-    seen = DatasetProbe(6000, 400, 100, side, True)
-    assert for_photos(seen, minutes, per_image).settings["data"]["image_size"] == size
+def test_with_minutes_the_size_follows_the_time(
+    minutes: float | None, per_image: float, side: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *arguments: per_image)
+    assert choose_image_size(DatasetProbe(6000, 400, 100, side, True), minutes, DEFAULT_BACKBONE, 4)[0] == size
 
 
-def test_the_largest_size_that_is_in_time_by_hand() -> None:
-    """Just enough and just too little for each size."""
-    for larger, size in pairwise(SIZES):
-        enough = 60 * feature_minutes(10) / (6000 * (larger / 128) ** 2)
-        assert for_photos(SEEN, 10, 0.999 * enough).settings["data"]["image_size"] >= larger
-        assert for_photos(SEEN, 10, 1.001 * enough).settings["data"]["image_size"] == size
+def test_the_largest_size_that_is_in_time_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just enough and just too little for each size: of ten minutes, 4.5 are for features."""
+    for larger, size in pairwise(IMAGE_SIZES_PX):
+        enough = 60 * 4.5 / (6000 * (larger / 128) ** 2)
+        for factor, expected in ((0.999, larger), (1.001, size)):
+            monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *_, f=factor, e=enough: f * e)
+            chosen, _ = choose_image_size(PROBE, 10, DEFAULT_BACKBONE, 4)
+            assert chosen == expected
 
 
-@pytest.mark.parametrize(("budget", "minutes"), [(2, 0.9), (4.5, 2.025), (15, 7.2)])
-def test_what_training_does_not_need_goes_into_vectors(budget: float, minutes: float) -> None:
-    assert feature_minutes(budget) == pytest.approx(minutes)
-
-
-def test_time_is_aimed_at_where_nobody_has_said_how_long() -> None:
-    """And where the passes of the last stages, of which there may be fewer, are not said either."""
-    advice = for_photos(SEEN, None, 0.001)
-    assert advice.aim == PHOTO_MINUTES and f"fits into {PHOTO_MINUTES:g} minutes" in "; ".join(advice.reasons)
-    others = [
-        for_photos(SEEN, 4.5, 0.001),
-        for_photos(SEEN, None, None),  # the size is said: that is what matters, whatever it costs
-        for_photos(SEEN, None, 0.001, epochs_said=True),
-        for_photos(SEEN, None, 0.001, further=False),
-        for_photos(replace(SEEN, images=SEEN.labels), None, 0.001),
-        for_photos(replace(SEEN, images=MAX_FEATURE_MAPS + 1), None, 0.001),
+def test_more_time_buys_a_larger_network(tmp_path: Path) -> None:
+    data, net = {"name": "folder", "root": str(folder(tmp_path))}, {"freeze_backbone": False}
+    method = {"name": "meta-expert"}
+    names = [
+        suggest_config({"data": data, "net": net, "method": method, "train": {"minutes": m}}).settings["net"]["name"]
+        for m in (15, 90)
     ]
-    assert not any(other.aim or "fits into" in "; ".join(other.reasons) for other in others)
+    assert names == ["wrn-10-1", "wrn-16-2"]
 
 
-@needs_weights
-def test_passes_that_the_user_has_said_stay(tmp_path: Path) -> None:
-    advice = suggest_config({"data": {"name": "folder", "root": str(folder(tmp_path))}, "distil": {"epochs": 2.0}})
-    assert advice.settings["distil"] == {"epochs": 2.0} and advice.aim is None
-
-
-def test_more_time_buys_a_larger_network() -> None:
-    short, long = (from_scratch(SEEN, {"train": {"minutes": m}}, True).settings["net"]["name"] for m in (15, 90))
-    assert (short, long) == ("wrn-10-1", "wrn-16-2")
-
-
-@needs_weights
-def test_a_frozen_network_that_was_named_is_taken(tmp_path: Path) -> None:
-    net = {"name": "efficientnet-lite1", "freeze_backbone": True}
-    config, reasons = advised({"data": {"name": "folder", "root": str(folder(tmp_path))}, "net": net})
-    assert config.net.name == "efficientnet-lite1" and config.net.freeze_backbone
-    assert reasons[0].startswith("chose efficientnet-lite1")
-
-
-def test_grey_images_are_not_mirrored() -> None:
-    advice = for_photos(DatasetProbe(100, 10, 2, 28, False), None, 0.001)
-    assert advice.settings["augment"] == {"flip": False}
-    assert any("mirror" in reason for reason in advice.reasons)
+def test_grey_images_are_not_flipped() -> None:
+    suggestion = photos(DatasetProbe(100, 10, 2, 28, False))
+    assert suggestion.settings["augment"] == {"flip": False}
+    assert any("flips" in reason for reason in suggestion.reasons)
 
 
 def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that ticks once a reading: one second for a batch, in float32 and in bfloat16 alike."""
     ticks = iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
-    assert seconds_per_image(BACKBONE, 1, 0) == pytest.approx(1 / BATCH)
-    assert seconds_per_image(BACKBONE, 1, 2) == pytest.approx(3 / BATCH)
+    assert seconds_per_image(DEFAULT_BACKBONE, 1, 0) == pytest.approx(1 / BATCH)
+    assert seconds_per_image(DEFAULT_BACKBONE, 1, 2) == pytest.approx(3 / BATCH)
 
 
-@needs_weights
 @pytest.mark.parametrize(
-    ("said", "images", "passes"),
+    ("overrides", "images", "passes"),
     [
-        ({}, 13, COPIES + FURTHER_PASSES),
-        ({"distil": {"epochs": 0}}, 13, COPIES),
-        ({"distil": {"multi_crop": False}}, 13, COPIES),
-        ({}, 9, COPIES),  # all labelled
-        ({"method": {"name": "labels-only"}}, 13, COPIES),
-        ({}, MAX_FEATURE_MAPS + 1, COPIES),
+        ({}, 6000, CACHED_VIEWS + EXTRA_CROPS),
+        ({"distil": {"epochs": 0}}, 6000, CACHED_VIEWS),
+        ({"distil": {"multi_crop": False}}, 6000, CACHED_VIEWS),
+        ({}, PROBE.labels, CACHED_VIEWS),  # all labelled
+        ({"method": "labels-only"}, 6000, CACHED_VIEWS),
+        ({}, MAX_FEATURE_MAPS + 1, CACHED_VIEWS),
     ],
 )
-def test_pictures_of_the_last_stages_count_where_they_are_made(
-    said: dict[str, Any], images: int, passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_crops_of_the_distillation_count_where_they_are_used(
+    overrides: dict[str, Any], images: int, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    counted: list[int] = []
     monkeypatch.setattr(
-        "unissl.autoconfig.suggest.seconds_per_image", lambda name, channels, number: asked.append(number) or 0.1
+        "unissl.run.budget.seconds_per_image", lambda name, channels, number: counted.append(number) or 0.1
     )
-    monkeypatch.setattr("unissl.autoconfig.suggest.glance", lambda data: replace(SEEN, images=images, labels=9))
-    suggest({"data": {"name": "folder", "root": str(tmp_path)}, **said})
-    assert asked == [passes]
+    photos(replace(PROBE, images=images), train={"minutes": 10.0}, **overrides)
+    assert counted == [passes]
 
 
-def test_says_what_becomes_of_the_last_stages() -> None:
-    def said(images: int, further: bool) -> str:
-        return "; ".join(for_photos(DatasetProbe(images, 400, 100, 300, True), None, 0.001, further=further).reasons)
+def test_distillation_is_announced_where_it_will_happen() -> None:
+    def reasons(images: int, **overrides: Any) -> str:
+        return "; ".join(photos(replace(PROBE, images=images), **overrides).reasons)
 
-    assert "trains its last stages afterwards, on what 5,600 unlabelled images agree on" in said(6000, True)
-    assert "leaves its last stages as they are: more than 20,000 images" in said(20_001, True)
-    assert "last stages" not in said(6000, False) and "last stages" not in said(400, True)
-
-
-def test_length_of_training_on_vectors_unless_the_time_decides_it() -> None:
-    assert for_photos(SEEN, None, 0.001).settings["train"] == {"steps": STEPS}
-    assert "train" not in for_photos(SEEN, 10, 0.001).settings
+    assert "stage 2: distillation on 5,600 unlabelled images" in reasons(6000)
+    assert "no distillation: more than 20,000 images" in reasons(20_001)
+    for quiet in (reasons(400), reasons(6000, distil={"epochs": 0}), reasons(6000, method="labels-only")):
+        assert "distillation" not in quiet
 
 
-@needs_weights
-@pytest.mark.parametrize(
-    ("said", "further"),
-    [({}, True), ({"method": {"name": "labels-only"}}, False), ({"distil": {"epochs": 0}}, False)],
-)
-def test_says_so_only_where_it_will_be_so(said: dict[str, dict[str, object]], further: bool, tmp_path: Path) -> None:
-    data = {"name": "folder", "root": str(folder(tmp_path)), "image_size": 96}
-    advice = suggest({"data": data, **said})
-    assert advice is not None and any("last stages" in reason for reason in advice.reasons) == further
+def test_length_of_training_on_features_unless_the_time_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *arguments: 0.001)
+    assert photos().settings["train"] == {"steps": PHOTO_STEPS}
+    assert "train" not in photos(train={"minutes": 10}).settings

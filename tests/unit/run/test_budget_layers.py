@@ -13,8 +13,8 @@ from unissl.errors import UserError
 
 def test_minutes_on_the_command_line_replace_steps_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
-    file.write_text("[train]\nsteps = 3\nepochs = 2\n")
-    assert combine_overrides({"train": {"minutes": 5.0}}, file, ())["train"] == {"minutes": 5.0, "epochs": 2}
+    file.write_text("[train]\nsteps = 3\nevaluations = 2\n")
+    assert combine_overrides({"train": {"minutes": 5.0}}, file, ())["train"] == {"minutes": 5.0, "evaluations": 2}
     file.write_text("[train]\nminutes = 3\n")
     assert combine_overrides({"train": {"steps": 7}}, file, ())["train"] == {"steps": 7}
     assert combine_overrides({"train": {"steps": 7}}, file, ("train.minutes=2",))["train"] == {"minutes": 2}

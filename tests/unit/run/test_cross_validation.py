@@ -11,13 +11,15 @@ import torch
 
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
-from unissl.batches import Batches
+from unissl.data import Dataset
 from unissl.run.config import RunConfig, build_config
-from unissl.run.cross_validation import count_refits, cross_validate, make_folds, without_labels
-from unissl.run.setup import build_training_on
-from unissl.run_folder import RunFolder, read_json
+from unissl.run.cross_validation import cross_validate
+from unissl.run.folds import make_folds, without_labels
+from unissl.run.inputs import RunInputs
+from unissl.run_folder import RunFolder
 from unissl.training.trainer import Trainer
-from unissl.types import Split
+from unissl.types import ImageTable, Split
+from unissl.utils.atomic import read_json
 
 CPU = torch.device("cpu")
 
@@ -71,11 +73,16 @@ def blobs() -> tuple[Split, FeatureViews]:
     return split, FeatureViews(vectors[:, None].astype(np.float32), AugmentConfig(feature_dropout=0.1), CPU)
 
 
+def inputs_of(config: RunConfig, split: Split, views: FeatureViews) -> RunInputs:
+    table = ImageTable(np.zeros((60, 1, 1, 1), np.uint8), np.full(60, -1), ("a", "b", "c"))
+    dataset = Dataset("blobs", table, None, (0.5,), (0.5,), flip=False)
+    return RunInputs(config, dataset, split, CPU, views, None, None)
+
+
 def validate(tmp_path: Path, config: RunConfig, split: Split, views: FeatureViews) -> dict[str, Any] | None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    _, batches = build_training_on(config, views, split, CPU)
-    return cross_validate(config, folder, split, batches, quiet=True)
+    return cross_validate(folder, inputs_of(config, split, views))
 
 
 def test_the_estimate_of_an_easy_task(tmp_path: Path) -> None:
@@ -85,9 +92,9 @@ def test_the_estimate_of_an_easy_task(tmp_path: Path) -> None:
     assert estimate["labels"] == 24 and estimate["folds"] == 4 and estimate["steps"] == 30
     assert estimate["accuracy"] > 0.9
     assert estimate["low"] < estimate["accuracy"] <= estimate["high"] <= 1
-    told = read_json(tmp_path / "run" / "cross_validation.json")
-    assert told["rows"] == list(range(24)) and told["truth"] == split.labels.tolist()
-    assert np.mean(np.equal(told["truth"], told["predicted"])) == estimate["accuracy"]
+    table = read_json(tmp_path / "run" / "cross_validation.json")
+    assert table["rows"] == list(range(24)) and table["truth"] == split.labels.tolist()
+    assert np.mean(np.equal(table["truth"], table["predicted"])) == estimate["accuracy"]
 
 
 def test_labels_that_mean_nothing_are_not_learnt_by_heart(tmp_path: Path) -> None:
@@ -132,10 +139,10 @@ def test_refits_that_are_done_are_not_repeated(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Trainer, "run", stop_in_third)
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    batches: Batches = build_training_on(config, views, split, CPU)[1]
+    inputs = inputs_of(config, split, views)
     with pytest.raises(KeyboardInterrupt):
-        cross_validate(config, folder, split, batches, quiet=True)
-    again = cross_validate(config, folder, split, batches, quiet=True)
+        cross_validate(folder, inputs)
+    again = cross_validate(folder, inputs)
     assert len(starts) == 5  # two done, the third begun twice, the fourth
     assert not [path for path in (folder.path / "folds").iterdir() if path.is_dir()]
     whole = validate(tmp_path / "other", config, split, views)
@@ -144,9 +151,9 @@ def test_refits_that_are_done_are_not_repeated(tmp_path: Path, monkeypatch: pyte
 
 def test_no_estimate_where_it_is_not_wanted_or_not_possible(tmp_path: Path) -> None:
     split, views = blobs()
-    assert validate(tmp_path / "a", settings(folds=0), split, views) is None
+    assert validate(tmp_path / "a", settings(cv_folds=0), split, views) is None
     single = Split(np.arange(3), np.arange(3), split.unlabelled, 3)
-    assert count_refits(settings(), single) == 0
+    assert inputs_of(settings(), single, views).folds == []
     assert validate(tmp_path / "b", settings(), single, views) is None
 
 

@@ -1,4 +1,4 @@
-"""Runs on the vectors of a frozen backbone: every part of a run, the shipped model, resume, and what is refused."""
+"""Runs on the features of a frozen backbone: every part of a run, the shipped model, resume, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.evaluation.predictions import predict_rows
 from unissl.inference.model import load_model
-from unissl.methods.base import attach_method, Needs
+from unissl.methods.base import Needs, attach_method
 from unissl.methods.registry import get_method
+from unissl.nets import INPUT_MEAN, INPUT_STD, backbone_installed
 from unissl.nets.heads import MLPHead
-from unissl.nets.pretrained import MEAN, STD, WEIGHTS
 from unissl.nets.small import SmallNet
-from unissl.run.budget import steps_from_minutes
+from unissl.run.budget import MAX_STEPS_ON_FEATURES, steps_from_minutes
 from unissl.run.config import RunConfig, build_config, fit_to_data
-from unissl.run.inputs import build_network, build_test_views, build_train_views, check_supports_features
-from unissl.run.pipeline import Run, build_split, resume, train_and_save, write_config_and_split
+from unissl.run.inputs import RunInputs, build_network, check_supports_features, prepare_inputs
+from unissl.run.pipeline import resume, train_and_save, write_config_and_split
 from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.training.optim import build_optimizer
-from unissl.training.timing import MAX_STEPS_ON_FEATURES
 from unissl.training.trainer import step_at
 from unissl.types import DataInfo, ImageTable, Prediction
 
 LITE0 = "efficientnet-lite0"
-PACKAGE = WEIGHTS[LITE0].package
-needs_weights = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+needs_weights = pytest.mark.skipif(not backbone_installed(LITE0), reason="needs the extra 'photos'")
 CPU = torch.device("cpu")
-FROZEN = {"name": LITE0, "frozen": True, "bn_momentum": 0.1}
+FROZEN = {"name": LITE0, "freeze_backbone": True, "bn_momentum": 0.1}
 
 
 # methods on vectors, without any backbone ---------------------------------------------------------------------------
@@ -79,10 +77,10 @@ def test_methods_train_on_vectors(name: str) -> None:
 
     learner, again = trained(), trained()
     assert all(torch.equal(a, b) for a, b in zip(learner.parameters(), again.parameters(), strict=True))
-    said = predict_rows(learner.predict, views, rows=split.unlabelled, batch_size=7)
-    assert said.probs.shape == (24, 3) and np.allclose(said.probs.sum(1), 1, atol=1e-5)
+    preds = predict_rows(learner.predict, views, rows=split.unlabelled, batch_size=7)
+    assert preds.probs.shape == (24, 3) and np.allclose(preds.probs.sum(1), 1, atol=1e-5)
     shipped = method_class.inference_module(learner.method, learner.net).eval()(views("none", split.unlabelled))
-    np.testing.assert_allclose(shipped.logits.detach().softmax(-1).numpy(), said.probs, atol=1e-5)
+    np.testing.assert_allclose(shipped.logits.detach().softmax(-1).numpy(), preds.probs, atol=1e-5)
 
 
 # runs on photos -----------------------------------------------------------------------------------------------------
@@ -114,12 +112,16 @@ def settings(method: str = "sage", **groups: Any) -> RunConfig:
     return fit_to_data(build_config({**tree, **groups}), photos())
 
 
-def carried_out(config: RunConfig, out: Path) -> Run:
-    dataset = photos()
-    split = build_split(config, dataset)
-    state, batches = build_training(config, dataset, split, CPU)
-    write_config_and_split(RunFolder(out), config, split)
-    return train_and_save(config, RunFolder(out), dataset, split, state, batches, quiet=True)
+def prepared(config: RunConfig) -> RunInputs:
+    return prepare_inputs(config, photos(), CPU)
+
+
+def carried_out(config: RunConfig, out: Path) -> dict[str, Any]:
+    """The summary of a run that was started and finished in ``out``."""
+    inputs = prepared(config)
+    state, batches = build_training(inputs)
+    write_config_and_split(RunFolder(out), inputs)
+    return train_and_save(RunFolder(out), inputs, state, batches)
 
 
 @pytest.fixture
@@ -136,20 +138,18 @@ def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_weights
 def test_views_and_network_of_a_frozen_backbone(shared_cache: Path) -> None:
-    config, dataset = settings(), photos()
-    train = build_train_views(config, dataset, CPU)
-    test = build_test_views(config, dataset, train)
+    inputs = prepared(settings())
+    train, test = inputs.train_views, inputs.test_views
     assert isinstance(train, FeatureViews) and isinstance(test, FeatureViews)
     assert train.features.shape == (38, 2, 1280) and test.features.shape == (9, 1, 1280)
     assert test.scale is train.scale  # the test images have no say in it
-    assert isinstance(build_network(config, train, 2), MLPHead)
+    assert isinstance(build_network(inputs.config, train, 2), MLPHead)
 
 
 def test_views_and_network_of_images() -> None:
-    config, dataset = settings(net={"name": "small"}), photos()
-    train = build_train_views(config, dataset, CPU)
-    assert isinstance(train, ImageViews) and isinstance(build_test_views(config, dataset, train), ImageViews)
-    assert isinstance(build_network(config, train, 2), SmallNet)
+    inputs = prepared(settings(net={"name": "small"}))
+    assert isinstance(inputs.train_views, ImageViews) and isinstance(inputs.test_views, ImageViews)
+    assert isinstance(build_network(inputs.config, inputs.train_views, 2), SmallNet)
 
 
 @needs_weights
@@ -158,25 +158,23 @@ def test_shipped_model_agrees_with_the_vectors(
     method: str, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The images of the pool and of the test through the file, where the package of the weights is not installed."""
-    config, dataset = settings(method), photos()
-    split = build_split(config, dataset)
-    state, batches = build_training(config, dataset, split, CPU)
-    write_config_and_split(RunFolder(tmp_path / "run"), config, split)
-    summary = train_and_save(config, RunFolder(tmp_path / "run"), dataset, split, state, batches, quiet=True).summary
-    assert dataset.test is not None
-    tests = build_test_views(config, dataset, batches.views)
-    assert tests is not None
+    inputs = prepared(settings(method))
+    state, batches = build_training(inputs)
+    write_config_and_split(RunFolder(tmp_path / "run"), inputs)
+    summary = train_and_save(RunFolder(tmp_path / "run"), inputs, state, batches)
+    dataset, tests = inputs.dataset, inputs.test_views
+    assert dataset.test is not None and tests is not None
 
     def answer(x: torch.Tensor) -> Prediction:
         return state.learner.predict(x, state.ema.shadow)
 
     without_package(monkeypatch)
     model = load_model(RunFolder(tmp_path / "run"))
-    assert model.mean == (MEAN,) * 3 and model.std == (STD,) * 3 and model.size == (32, 32)
+    assert model.manifest.mean == [INPUT_MEAN] * 3 and model.manifest.std == [INPUT_STD] * 3 and model.size == (32, 32)
     for images, views in ((dataset.test.images, tests), (dataset.train.images, batches.views)):
-        shipped, on_vectors = model.predict(images), predict_rows(answer, views)
+        shipped, on_vectors = model.predict_pixels(images), predict_rows(answer, views)
         np.testing.assert_allclose(shipped.probs, on_vectors.probs, atol=1e-4)
-        np.testing.assert_allclose(shipped.outlier, on_vectors.outlier, atol=1e-4)
+        np.testing.assert_allclose(shipped.outlier_score, on_vectors.outlier_score, atol=1e-4)
     parameters = sum(parameter.numel() for parameter in model.module.parameters())
     assert summary["parameters"] == parameters > 3_000_000  # the backbone counts
 
@@ -186,7 +184,7 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(
     shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once with its vectors in the cache, once with the cache lost."""
-    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split: photos())
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split, index=None: photos())
     whole = carried_out(settings(), tmp_path / "whole")
     model = (tmp_path / "whole" / "model.safetensors").read_bytes()
     for lost in (False, True):
@@ -199,18 +197,16 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(
         assert len(list((cut / "checkpoints").iterdir())) == 1
         if lost:
             monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "new cache"))
-        again = resume(cut, quiet=True)
+        again = resume(cut)
         assert (cut / "model.safetensors").read_bytes() == model
-        assert again.summary["accuracy"] == whole.summary["accuracy"]
+        assert again.summary["accuracy"] == whole["accuracy"]
 
 
 @needs_weights
-def test_reference_and_minutes_use_the_vectors_that_are_there(
+def test_baseline_and_minutes_use_the_cached_features(
     shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = photos()
-    views = build_train_views(settings(), dataset, CPU)
-    build_test_views(settings(), dataset, views)
+    prepared(settings())
 
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
@@ -218,10 +214,9 @@ def test_reference_and_minutes_use_the_vectors_that_are_there(
     monkeypatch.setattr("unissl.features.extract._extract", forbidden)
     for minutes, most in ((0.001, 50), (1000.0, MAX_STEPS_ON_FEATURES)):
         config = settings("labels-only", train={"minutes": minutes, "evaluations": 1})
-        state, batches = build_training(config, dataset, build_split(config, dataset), CPU)
-        settled = steps_from_minutes(config, state, batches, dataset)
-        assert settled.train.steps is not None and 1 <= settled.train.steps <= most
-    carried_out(settings("labels-only"), tmp_path / "reference")
+        planned = steps_from_minutes(config, *build_training(prepared(config)))
+        assert planned.train.steps is not None and 1 <= planned.train.steps <= most
+    carried_out(settings("labels-only"), tmp_path / "baseline")
 
 
 # refusals -----------------------------------------------------------------------------------------------------------
@@ -234,22 +229,21 @@ def test_only_networks_with_weights_can_be_frozen() -> None:
         build_config({"net": {"name": "small", "freeze_backbone": True}})
 
 
-@pytest.mark.parametrize("key, value", [("dropout", 1.0), ("dropout", -0.1), ("copies", -1)])
+@pytest.mark.parametrize("key, value", [("feature_dropout", 1.0), ("feature_dropout", -0.1), ("cached_views", -1)])
 def test_settings_of_vectors_out_of_range(key: str, value: float) -> None:
     with pytest.raises(UserError, match=f"'augment.{key}'"):
         build_config({"augment": {key: value}})
 
 
 def test_a_method_that_reads_inner_maps_is_refused_before_anything_is_made() -> None:
-    config = settings("meta-expert")
-    with pytest.raises(UserError, match="meta-expert needs inner maps of the network.*leave out net.freeze_backbone"):
-        build_training(config, photos(), build_split(config, photos()), CPU)
+    with pytest.raises(UserError, match="meta-expert needs inner maps of the network.*net.freeze_backbone=false"):
+        prepared(settings("meta-expert"))
 
 
 def test_a_method_that_asks_about_images_is_refused() -> None:
     class Asking(get_method("fixmatch")):  # type: ignore[misc]
         needs = frozenset({Needs.IMAGES})
 
-    with pytest.raises(UserError, match="fixmatch needs images.*leave out net.freeze_backbone"):
+    with pytest.raises(UserError, match="fixmatch needs images.*net.freeze_backbone=false"):
         check_supports_features(settings("fixmatch"), Asking)
-    check_supports_features(settings("fixmatch", net={"name": "small"}), Asking)
+    check_supports_features(settings("fixmatch"), get_method("fixmatch"))

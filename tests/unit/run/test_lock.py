@@ -35,9 +35,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_the_second_refuses(folder: RunFolder) -> None:
-    refusal = pytest.raises(
-        UserError, match=r"Another process is using .*run; wait for it, or choose another --out"
-    )
+    refusal = pytest.raises(UserError, match=r"Another process is using .*run; wait for it, or choose another --out")
     with locked(folder), refusal, locked(folder):
         pass
     with locked(folder):

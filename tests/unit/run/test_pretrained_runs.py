@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -18,23 +17,22 @@ from safetensors.torch import load_file, save_file
 from unissl.augment.image_views import ImageViews
 from unissl.data import Dataset
 from unissl.errors import UserError
-from unissl.features.extract import normalisation
+from unissl.features import normalisation
 from unissl.inference.model import load_model
-from unissl.nets import build
-from unissl.nets.pretrained import MEAN, STD, WEIGHTS
+from unissl.nets import INPUT_MEAN, INPUT_STD, backbone_installed, build
 from unissl.run.config import RunConfig, build_config, fit_to_data
-from unissl.run.inputs import build_test_views, build_train_views
-from unissl.run.pipeline import build_split, resume, run
+from unissl.run.inputs import prepare_inputs
+from unissl.run.pipeline import resume, run
 from unissl.run.setup import build_training
-from unissl.run_folder import RunFolder, read_json
+from unissl.run_folder import RunFolder
 from unissl.training.checkpoint import list_checkpoints
 from unissl.training.trainer import step_at
 from unissl.types import ImageTable
+from unissl.utils.atomic import read_json
 from unissl.utils.cache import cache_folder
 
 LITE0 = "efficientnet-lite0"
-PACKAGE = WEIGHTS[LITE0].package
-needs_weights = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
+needs_weights = pytest.mark.skipif(not backbone_installed(LITE0), reason="needs the extra 'photos'")
 CPU = torch.device("cpu")
 
 
@@ -54,7 +52,7 @@ def photos(channels: int = 3) -> Dataset:
 @pytest.fixture(params=[3], ids=["rgb"])
 def dataset(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     made = photos(request.param)
-    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split: made)
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split, index=None: made)
     return made
 
 
@@ -72,12 +70,12 @@ def settings(**net: Any) -> RunConfig:
 
 
 def check_shipped(folder: Path, dataset: Dataset) -> None:
-    """The file, given plain pixels, says about the pool what training said."""
+    """The shipped model predicts from pixels what training predicted for the pool."""
     pool = pq.read_table(folder / "predictions.parquet").to_pydict()
-    said = load_model(RunFolder(folder)).predict(dataset.train.images[pool["row"]])
-    assert said.classes.tolist() == pool["class_index"]
-    np.testing.assert_allclose(said.confidence, pool["confidence"], atol=1e-4)
-    assert np.ptp(said.confidence) > 1e-3  # else it would say nothing about the images
+    preds = load_model(RunFolder(folder)).predict_pixels(dataset.train.images[pool["row"]])
+    assert preds.classes.tolist() == pool["class_index"]
+    np.testing.assert_allclose(preds.confidence, pool["confidence"], atol=1e-4)
+    assert np.ptp(preds.confidence) > 1e-3  # else it would say nothing about the images
 
 
 # frozen -------------------------------------------------------------------------------------------------------------
@@ -86,31 +84,32 @@ def check_shipped(folder: Path, dataset: Dataset) -> None:
 @pytest.mark.parametrize(("save", "dataset"), [(save_vit, 1), (save_convnext, 3)], indirect=["dataset"])
 def test_frozen_model_of_transformers(save: Any, dataset: Dataset, tmp_path: Path) -> None:
     """Trained, shipped, and loaded again where its folder is gone."""
-    name = f"transformers:{save(tmp_path / 'model')}"
-    run(settings(name=name, frozen=True), tmp_path / "run", quiet=True)
+    name = f"hf:{save(tmp_path / 'model')}"
+    run(settings(name=name, freeze_backbone=True), tmp_path / "run")
     shutil.rmtree(tmp_path / "model")
     check_shipped(tmp_path / "run", dataset)
     manifest = read_json(tmp_path / "run" / "manifest.json")
-    assert manifest["net"] == name and manifest["mean"] == pytest.approx([MEAN] * manifest["channels"])
+    assert manifest["net"] == name and manifest["mean"] == pytest.approx([INPUT_MEAN] * manifest["channels"])
 
 
-def test_other_weights_make_other_vectors(dataset: Dataset, tmp_path: Path) -> None:
-    name = f"transformers:{save_vit(tmp_path / 'model')}"
-    config = settings(name=name, frozen=True)
-    first = build_train_views(config, dataset, CPU)
-    again = build_train_views(config, dataset, CPU)
-    entries = len(list(cache_folder().glob("vectors-*/")))
+def test_other_weights_make_other_features(dataset: Dataset, tmp_path: Path) -> None:
+    name = f"hf:{save_vit(tmp_path / 'model')}"
+    config = settings(name=name, freeze_backbone=True)
+    config = fit_to_data(config, dataset)
+    first = prepare_inputs(config, dataset, CPU).train_views
+    again = prepare_inputs(config, dataset, CPU).train_views
+    entries = len(list(cache_folder().glob("features-*/")))
     save_vit(tmp_path / "model", seed=1)
-    other = build_train_views(config, dataset, CPU)
+    other = prepare_inputs(config, dataset, CPU).train_views
     rows = np.arange(len(dataset.train))
     assert torch.equal(first("none", rows), again("none", rows))
     assert not torch.allclose(first("none", rows), other("none", rows), atol=0.1)
-    assert (entries, len(list(cache_folder().glob("vectors-*/")))) == (1, 2)
+    assert (entries, len(list(cache_folder().glob("features-*/")))) == (2, 4)  # training and test images
 
 
 def test_frozen_network_with_the_weights_of_a_file(dataset: Dataset, tmp_path: Path) -> None:
     save_file(build("wrn-10-1", 2).state_dict(), tmp_path / "w.safetensors")
-    run(settings(name=f"wrn-10-1@{tmp_path / 'w.safetensors'}", frozen=True), tmp_path / "run", quiet=True)
+    run(settings(name=f"wrn-10-1@{tmp_path / 'w.safetensors'}", freeze_backbone=True), tmp_path / "run")
     os.unlink(tmp_path / "w.safetensors")
     check_shipped(tmp_path / "run", dataset)
 
@@ -123,9 +122,9 @@ def test_images_that_the_network_cannot_read_leave_nothing(dataset: Dataset, her
         "    net.size = 16\n"
         "    return net\n"
     )
-    for how in ("frozen", "pretrained"):
+    for how in ("freeze_backbone", "pretrained"):
         with pytest.raises(UserError, match="cannot read images of 32 x 32 pixels.*set data.image_size to 16"):
-            run(settings(name="fussy_net_of_a_user:make", **{how: True}), here / "run", quiet=True)
+            run(settings(name="fussy_net_of_a_user:make", **{how: True}), here / "run")
     assert not (here / "run").exists()
 
 
@@ -134,8 +133,8 @@ def test_images_that_the_network_cannot_read_leave_nothing(dataset: Dataset, her
 
 def test_images_are_normalised_as_the_weights_expect(dataset: Dataset) -> None:
     config = settings(name=LITE0, pretrained=True)
-    train = build_train_views(config, dataset, CPU)
-    test = build_test_views(config, dataset, train)
+    inputs = prepare_inputs(fit_to_data(config, dataset), dataset, CPU)
+    train, test = inputs.train_views, inputs.test_views
     assert isinstance(train, ImageViews) and isinstance(test, ImageViews)
     assert (train.mean, train.std) == (test.mean, test.std) == normalisation(3)
 
@@ -146,17 +145,17 @@ def check_resumption(whole: Path, cut: Path) -> None:
     for name in ("summary.json", "model.safetensors", "manifest.json"):
         os.unlink(cut / name)
     list_checkpoints(cut / "checkpoints")[-1].unlink()
-    resume(cut, quiet=True)
+    resume(cut)
     assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 @needs_weights
 @pytest.mark.parametrize("blocks", [None, 2])
 def test_fine_tuned_run_its_model_and_its_resumption(blocks: int | None, dataset: Dataset, tmp_path: Path) -> None:
-    run(settings(name=LITE0, pretrained=True, train_blocks=blocks), tmp_path / "whole", quiet=True)
+    run(settings(name=LITE0, pretrained=True, unfreeze_last=blocks), tmp_path / "whole")
     check_shipped(tmp_path / "whole", dataset)
     manifest = read_json(tmp_path / "whole" / "manifest.json")
-    assert manifest["mean"] == pytest.approx([MEAN] * 3) and manifest["std"] == pytest.approx([STD] * 3)
+    assert manifest["mean"] == pytest.approx([INPUT_MEAN] * 3) and manifest["std"] == pytest.approx([INPUT_STD] * 3)
     published, shipped = build(LITE0, 2, pretrained=True), build(LITE0, 2)
     shipped.load_state_dict(load_file(tmp_path / "whole" / "model.safetensors"), strict=True)
     for name, stage in published.stages.items():
@@ -167,8 +166,8 @@ def test_fine_tuned_run_its_model_and_its_resumption(blocks: int | None, dataset
 
 
 def test_fine_tuned_model_of_transformers(dataset: Dataset, tmp_path: Path) -> None:
-    name = f"transformers:{save_vit(tmp_path / 'model')}"
-    run(settings(name=name, pretrained=True), tmp_path / "whole", quiet=True)
+    name = f"hf:{save_vit(tmp_path / 'model')}"
+    run(settings(name=name, pretrained=True), tmp_path / "whole")
     check_resumption(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "model")
     check_shipped(tmp_path / "whole", dataset)
@@ -176,8 +175,8 @@ def test_fine_tuned_model_of_transformers(dataset: Dataset, tmp_path: Path) -> N
 
 @needs_weights
 def test_parameters_that_stay_are_declared_as_never_trained(dataset: Dataset) -> None:
-    config = fit_to_data(settings(name=LITE0, pretrained=True, train_blocks=1), dataset)
-    state, batches = build_training(config, dataset, build_split(config, dataset), CPU)
+    config = fit_to_data(settings(name=LITE0, pretrained=True, unfreeze_last=1), dataset)
+    state, batches = build_training(prepare_inputs(config, dataset, CPU))
     torch.autograd.backward(state.learner.losses(batches.at(0), step_at(0, 4, 2)).total)
     without = {name for name, p in state.learner.named_parameters() if p.grad is None}
-    assert without == state.learner.never_trained() and len(without) > 100
+    assert without == state.learner.untrained_parameters() and len(without) > 100
