@@ -8,7 +8,7 @@ import sys
 import pytest
 from cli_helpers import succeed
 
-VERBS = ("demo", "train", "evaluate", "predict", "split", "datasets", "methods", "bench", "report", "export", "paper")
+VERBS = ("demo", "train", "evaluate", "predict", "split", "datasets", "methods", "report", "export", "paper")
 SLOW = ("torch", "numpy", "sklearn", "matplotlib", "pyarrow", "pydantic", "PIL", "rich.markdown")
 
 

@@ -225,8 +225,8 @@ def prepare():
 GRID = """
 import sys
 import talk, unissl.cli.process
-from unissl.paper import mini
-mini.BUDGET.update(steps=2, epochs=1)
+from unissl.paper.grid import scales
+scales.MINI_BUDGET.update(steps=2, evaluations=1)
 unissl.cli.process.prepare_process = talk.prepare
 if __name__ == "__main__":
     from unissl.cli import main
