@@ -36,6 +36,16 @@ OLD = {
     r"draft": "partial file, journal",
     r"advice|advis(e|es|ed)": "suggestion",
     r"who looks like whom|what it says about|speaks? against": "say what the component computes",
+    r"middle squares?|blown up|blows? up": "centre crop, enlarged",
+    r"mistakes and trust|map of the images|labels to check|perhaps none": "a heading of the report",
+    r"taken up|take up|takes up": "resume",
+    r"train\.(epochs|folds)|data\.(size|groups|holdout)": "settings of 0.2",
+    r"optim\.(ema|backbone_lr)|net\.(frozen|train_blocks)": "settings of 0.2",
+    r"split\.(heldout|profile|labelled_profile|labelled_share|counts|label_pool|unknown_\w+)": "settings of 0.2",
+    r"augment\.(copies|dropout|label_dropout|geometry|operations|cutout)": "settings of 0.2",
+    r"distil\.(pictures|neighbours)|method\.(steps|con|sim|anchors|exact)": "settings of 0.2",
+    r"labels-only/|estimate\.json|(?<!image_)data\.json|UNISSL_BFLOAT16|transformers:(FOLDER|NAME)": "names of 0.2",
+    r"paper run \S+ --only|--settings": "--methods, --columns",
 }
 ALLOWED = (
     "slow reference",
@@ -103,5 +113,9 @@ def test_identifiers_and_comments() -> None:
 
 
 def test_the_list_catches_old_words_and_leaves_the_fields_own() -> None:
-    assert old_words("The pool was worth +3 points") and old_words("vectors of the backbone") and old_words("get it anew")
-    assert not old_words("feature vectors (n, D)") and not old_words("a slow reference") and not old_words("predictions")
+    assert (
+        old_words("The pool was worth +3 points") and old_words("vectors of the backbone") and old_words("get it anew")
+    )
+    assert (
+        not old_words("feature vectors (n, D)") and not old_words("a slow reference") and not old_words("predictions")
+    )
