@@ -7,10 +7,12 @@ import errno
 import os
 import shutil
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import pytest
 from cli_helpers import TRAIN_DIGITS, call, fill_disk, snapshot, succeed
+
+from unissl.utils.atomic import open_regular
 
 RESUME = ("train", "--resume", "--no-baseline", "--quiet", "--out", "run")
 
@@ -18,7 +20,7 @@ RESUME = ("train", "--resume", "--no-baseline", "--quiet", "--out", "run")
 class HalfWritten:
     """A file that takes a part of what is written, and then no more."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self.file = file
 
     def __enter__(self) -> HalfWritten:
@@ -27,26 +29,26 @@ class HalfWritten:
     def __exit__(self, *error: object) -> None:
         self.file.close()
 
-    def write(self, text: str) -> None:
+    def write(self, text: bytes) -> None:
         self.file.write(text[: len(text) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_half_a_line_of_metrics(here: Path, finished_run: Path, after: int) -> None:
-    """Before the first checkpoint and after it: the half line is cut off and written anew."""
-    really_open, written = Path.open, 0
+    """Before the first checkpoint and after it: the half line is cut off and written again."""
+    written = 0
 
-    def open_path(self: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
+    def open_metrics(path: Path, mode: Any) -> Any:
         nonlocal written
-        file = really_open(self, mode, *rest, **options)
-        if self.name != "metrics.jsonl" or mode != "a":
+        file = open_regular(path, mode)
+        if path.name != "metrics.jsonl" or mode != "ab":
             return file
         written += 1
         return HalfWritten(file) if written > after else file
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "open", open_path)
+        patch.setattr("unissl.run_folder.open_regular", open_metrics)
         outcome = call(*TRAIN_DIGITS, "--set", "train.checkpoint_every=1", "--out", "run")
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     assert outcome.err.startswith("error: The disk is full at run/metrics.jsonl; free some space")
@@ -70,7 +72,7 @@ def test_the_report(here: Path, finished_run: Path) -> None:
     succeed("report", "run")
 
 
-def test_the_pictures(here: Path, finished_run: Path) -> None:
+def test_the_charts(here: Path, finished_run: Path) -> None:
     """The run is not called finished without them."""
     from matplotlib.figure import Figure
 
@@ -80,7 +82,7 @@ def test_the_pictures(here: Path, finished_run: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", savefig)
         outcome = call(*TRAIN_DIGITS, "--out", "run")
-    assert outcome.code == 1 and outcome.err.startswith("error: The disk is full at run/plots; free some space")
+    assert outcome.code == 1 and outcome.err.startswith("error: The disk is full at run/plots/")
     assert not (here / "run" / "summary.json").exists()
     succeed(*RESUME)
     assert sorted(p.name for p in (here / "run" / "plots").iterdir()) == sorted(

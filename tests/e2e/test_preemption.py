@@ -48,7 +48,7 @@ STAGES = (
         "after step 2; the state is saved; continue with: unissl train --resume --out run",
     ),  # the last step
     (
-        "unissl.run.cross_validation:averaged_predictions",
+        "unissl.run.cross_validation:predict_with_ema",
         signal.SIGUSR1,
         "finished stages are saved in run; continue with: unissl train --resume --out run",
     ),
@@ -58,7 +58,7 @@ STAGES = (
         "finished stages are saved in run; continue with: unissl train --resume --out run",
     ),
     (
-        "unissl.cli.train:train_baseline",
+        "unissl.run.pipeline:train_baseline",
         signal.SIGTERM,
         "finished stages are saved in run; continue with: unissl train --resume --out run",
     ),
@@ -71,7 +71,7 @@ STAGES = (
 
 
 def test_preempted_at_every_stage(here: Path) -> None:
-    """Training, its last step, cross-validation, results, labels-only, report: each is cut off once."""
+    """Training, its last step, cross-validation, results, baseline, report: each is interrupted once."""
     make_photos(here / "photos", pool=4)
     words = ("train", "--data", "photos", *QUICK, "--set", "train.cv_folds=2")
     succeed(*words, "--out", "calm")
@@ -81,31 +81,31 @@ def test_preempted_at_every_stage(here: Path) -> None:
             outcome = call(*words, "--resume", "auto", "--out", "run")
         assert outcome.code == 75, (place, outcome.err)
         assert f"stopped by {signal.Signals(number).name}" in outcome.err and saved in outcome.err, place
-    assert "run is finished already" in succeed(*words, "--resume", "auto", "--out", "run").out
+    assert "run is finished already" in succeed(*words, "--resume", "auto", "--out", "run").err
     ours, calm = snapshot(here / "run"), snapshot(here / "calm")
     assert {key for key in calm if "/fold" not in key} == {key for key in ours if "/fold" not in key}
-    for name in (*SAME, "cross_validation.json", "labels-only/model.safetensors", "labels-only/cross_validation.json"):
+    for name in (*SAME, "cross_validation.json", "baseline/model.safetensors", "baseline/cross_validation.json"):
         assert ours[name] == calm[name], name
     assert (here / "run" / "report.html").exists()
 
 
-def test_plain_resume_also_trains_the_reference_that_was_wanted(here: Path) -> None:
+def test_plain_resume_also_trains_the_baseline(here: Path) -> None:
     words = [word for word in TRAIN_DIGITS if word != "--no-baseline"]
     with pytest.MonkeyPatch.context() as patch:
-        signal_at(patch, "unissl.cli.train:train_baseline", signal.SIGTERM)
+        signal_at(patch, "unissl.run.pipeline:train_baseline", signal.SIGTERM)
         assert call(*words, "--out", "run").code == 75
     succeed("train", "--resume", "--quiet", "--out", "run")
-    assert (here / "run" / "labels-only" / "summary.json").exists()
+    assert (here / "run" / "baseline" / "summary.json").exists()
 
 
 def test_auto_starts_and_shows_again(here: Path, finished_run: Path) -> None:
     words = (*TRAIN_DIGITS, "--set", "train.checkpoint_every=1", "--resume", "auto", "--out", "run")
     started = succeed(*words)
-    assert "finished already" not in started.out and "continuing" not in started.out
+    assert "finished already" not in started.err and "resuming" not in started.err
     assert (here / "run" / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
     before = snapshot(here)
-    again = succeed(*words)
-    assert again.out.startswith("run is finished already\nsage: accuracy ") and snapshot(here) == before
+    again = succeed(*(word for word in words if word != "--quiet"))
+    assert again.err == "run is finished already\n" and again.out == started.out and snapshot(here) == before
 
 
 def test_auto_with_a_recipe(here: Path) -> None:
@@ -114,7 +114,7 @@ def test_auto_with_a_recipe(here: Path) -> None:
         signal_at(patch, "unissl.run.pipeline:write_results", signal.SIGTERM)
         assert call(*words).code == 75
     words = tuple(word for word in words if word != "--quiet")
-    assert "continuing run\n" in succeed(*words).out
+    assert "resuming run\n" in succeed(*words).err
 
 
 def test_auto_does_not_go_on_with_another_configuration(refuses: Refuses, here: Path, cut_off_run: Path) -> None:
@@ -122,7 +122,7 @@ def test_auto_does_not_go_on_with_another_configuration(refuses: Refuses, here: 
     before = snapshot(here)
     outcome = call(*TRAIN_DIGITS, "--resume", "auto", "--out", "run", "--seed", "1")
     assert outcome.code == 1 and "another configuration (seed: 0 -> 1)" in outcome.err and snapshot(here) == before
-    refuses("train", "--resume", "auto", says=("--resume needs --out",))
+    refuses("train", "--resume", "auto", says=("To resume a run, name its folder: --out",))
 
 
 def test_two_runs_on_one_folder(here: Path, cut_off_run: Path, refuses: Refuses) -> None:
