@@ -138,16 +138,16 @@ def test_full_disk_while_predicting(here: Path, finished: Path) -> None:
         outcome = call(*words)
     assert outcome.code == 1 and outcome.err.startswith("error: The disk is full at table.csv; free some space")
     assert (here / "table.csv.part").exists() and not (here / "table.csv").exists()
-    assert "going on after 1 of 1 files" in succeed(*words).err
+    assert "resuming after 1 of 1 files" in succeed(*words).err
     assert (here / "table.csv").exists() and not (here / "table.csv.part").exists()
 
 
 def test_resume_without_out(refuses: Refuses) -> None:
-    refuses("train", "--resume", says=("--resume needs --out",))
+    refuses("train", "--resume", says=("To resume a run, name its folder: --out",))
 
 
 def test_resume_with_a_recipe(refuses: Refuses, cut_off: Path) -> None:
-    refuses(*RESUME, "--recipe", "paper", says=("takes its settings from the run folder", "leave out --recipe"))
+    refuses(*RESUME, "--recipe", "paper", says=("takes its configuration from its folder", "leave out the recipe"))
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -201,9 +201,9 @@ def test_a_spoilt_checkpoint_is_passed_over(cut_off: Path, finished_run: Path, k
     else:
         shutil.copy(finished_run / "model.safetensors", newest)
     spoilt = newest.read_bytes()
-    said = succeed(*RESUME).err
-    assert f"{newest} is not an intact checkpoint" in said.replace("run/", f"{cut_off}/")
-    assert "goes on from the checkpoint before, step-00000001" in said
+    errors = succeed(*RESUME).err
+    assert f"{newest} is not an intact checkpoint" in errors.replace("run/", f"{cut_off}/")
+    assert "training continues from the checkpoint before, step-00000001" in errors
     assert newest.with_name(f"{newest.name}.damaged").read_bytes() == spoilt
     assert (cut_off / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
 
