@@ -25,37 +25,37 @@ def read_page(path: Path) -> str:
     return " ".join(" ".join(tree.find("body").itertext()).split())
 
 
-def test_photos_with_their_reference(photo_run: PhotoRun) -> None:
-    said = succeed("report", photo_run[0]).out
+def test_photos_with_their_baseline(photo_run: PhotoRun) -> None:
+    out = succeed("report", photo_run[0]).out
     page = photo_run[0] / "report.html"
-    assert f"written to {page}" in said and "without images" not in said
+    assert f"report: {page}" in out and "no images" not in out
     text = read_page(page)
     summary = json.loads((photo_run[0] / "summary.json").read_text())
     assert f"SAGE: test accuracy {100 * summary['accuracy']['last']:.1f} %" in text
-    assert "What the pool was worth" in text and "same test images" in text
+    assert "Gain over the labels-only baseline" in text and "paired by test image" in text
     assert "Only 6 test images" in text and "cat" in text
     images = page.read_text().count("data:image/jpeg")  # from the files, larger than the 8 pixels trained on
     assert images >= 6
-    succeed("report", photo_run[0])  # made again, it replaces itself
+    succeed("report", photo_run[0])  # an earlier report is overwritten
 
 
-def test_digits_without_reference_to_a_named_file(finished_run: Path, here: Path) -> None:
+def test_digits_without_a_baseline_to_a_named_file(finished_run: Path, here: Path) -> None:
     succeed("report", finished_run, "--out", "digits.html")
     text = read_page(here / "digits.html")
-    assert "SAGE on digits" in text and "The truth is known here" in text and "Labels only" not in text
+    assert "SAGE on digits" in text and "Their true classes are known" in text and "Labels-only" not in text
     assert not (finished_run / "report.html").exists()
 
 
 def test_images_that_are_gone_or_changed(here: Path) -> None:
     make_photos(here / "photos")
     succeed("train", "--data", "photos", "--no-baseline", "--quiet", *QUICK, "--out", "run")
-    assert "the run had no test images" in read_after_report(here)
+    assert "The run had no test images" in read_after_report(here)
     (here / "photos" / "unlabeled" / "0.png").rename(here / "photos" / "unlabeled" / "00.png")
     assert "The images have changed since the run" in read_after_report(here)
     shutil.rmtree(here / "photos")
-    assert "without images: There is no folder photos" in succeed("report", "run").out
+    assert "no images: There is no folder photos" in succeed("report", "run").out
     text = read_page(here / "run" / "report.html")
-    assert "This report is without images." in text and "What the pool is made of" in text
+    assert "This report has no images." in text and "Class distribution of the unlabelled pool" in text
 
 
 def read_after_report(here: Path) -> str:
@@ -67,15 +67,43 @@ def test_a_damaged_model_still_leaves_a_page(finished_run: Path, here: Path) -> 
     shutil.copytree(finished_run, here / "run")
     (here / "run" / "model.safetensors").write_bytes(b"no tensors")
     assert "is damaged" in succeed("report", "run").out
-    assert "This report is without images." in read_page(here / "run" / "report.html")
+    assert "This report has no images." in read_page(here / "run" / "report.html")
 
 
 def test_refused(finished_run: Path, cut_off_run: Path, refuses: Refuses, here: Path) -> None:
     refuses("report", "nowhere", says=("nowhere holds no finished run", "train one"))
     refuses("report", cut_off_run, says=("holds no finished run", "--resume"))
     (here / "page.html").write_text("mine")
-    refuses("report", finished_run, "--out", "page.html", says=("page.html exists already", "--out"))
+    refuses("report", finished_run, "--out", "page.html", says=("page.html exists and is not a report", "--out"))
+    (here / "folder.html").mkdir()
+    refuses("report", finished_run, "--out", "folder.html", says=("folder.html exists and is not a report",))
     refuses("report", finished_run, "--out", "no/such/page.html", says=("Cannot write", "--out"))
+
+
+def test_an_earlier_report_is_overwritten_and_no_other_file(finished_run: Path, here: Path, refuses: Refuses) -> None:
+    succeed("report", finished_run, "--out", "page.html")
+    first = (here / "page.html").read_bytes()
+    (here / "page.html").write_bytes(first + b"<!-- changed -->")
+    succeed("report", finished_run, "--out", "page.html")
+    assert (here / "page.html").read_bytes() == first
+    (here / "page.html").write_text("<html>mine</html>")
+    refuses("report", finished_run, "--out", "page.html", says=("exists and is not a report",))
+    shown = " ".join(succeed("report", "--help").out.replace("│", "").split())
+    assert "An earlier report is overwritten, any other file is not." in shown
+
+
+def test_brackets_in_names_are_text(here: Path) -> None:
+    """Not markup of the terminal."""
+    make_photos(here / "[b]photos", ("cat", "dog"))
+    lines = [f"{name}/{i}.png,{label}" for name, label in (("cat", "[x]"), ("dog", "[/b]")) for i in range(4)]
+    (here / "labels.csv").write_text("\n".join(["file,label", *lines]))
+    words = ("--images", "[b]photos", "--labels", "labels.csv", "--no-baseline", "--quiet", *QUICK)
+    assert "run folder: [/red]run" in succeed("train", *words, "--out", "[/red]run").out
+    assert "report.html (" in succeed("report", "[/red]run").out
+    text = read_page(here / "[" / "red]run" / "report.html")
+    assert "SAGE on [b]photos" in text and "[x]" in text and "[/b]" in text
+    shutil.rmtree(here / "[b]photos")
+    assert "no images: There is no folder [b]photos" in succeed("report", "[/red]run").out
 
 
 @pytest.mark.parametrize("words", [("report",), ("report", "a", "b")])

@@ -93,6 +93,8 @@ def train(
 
 def print_result(run: Run) -> None:
     """The accuracy, the gain over the baseline, what to look at, and where everything is."""
+    from unissl.run.schema import conflicting_files, duplicate_groups
+
     summary = run.summary
     method, interval = summary["method"], run.interval
     if interval is None:
@@ -112,12 +114,11 @@ def print_result(run: Run) -> None:
         print(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
     if summary["skipped"]:
         print(f"{len(summary['skipped'])} files or folders were skipped; summary.json lists them with the reason")
-    for issue in summary.get("image_issues", []):
-        if "label" in issue["issue"]:
-            print(f"{issue['count']} images: {issue['issue']}; summary.json lists them")
-    groups = [{copy["part"] for copy in group["copies"]} for group in summary.get("duplicates", [])]
+    if conflicts := conflicting_files(summary):
+        print(f"{conflicts} images with conflicting labels were treated as unlabelled; summary.json lists them")
+    groups = duplicate_groups(summary)
     if groups:
-        leaks = sum("test" in parts and len(parts) > 1 for parts in groups)
+        leaks = sum(group.leaks_test for group in groups)
         leak = (
             f"; in {leaks} of them a test image is also a training image, so the accuracy is too high" if leaks else ""
         )

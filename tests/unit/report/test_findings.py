@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,15 @@ from unissl.data.folder.labels import CONFLICTING_LABELS
 from unissl.data.images.issues import MESSAGES, ImageIssue
 from unissl.evaluation.calibration import Bin
 from unissl.evaluation.intervals import Interval
+from unissl.report import findings
 from unissl.report.data import Headline, ReportData, absent_classes
 from unissl.report.findings import Finding, all_findings, collect_findings, labels, pool, training
+from unissl.report.html import render
 from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers, outliers_by_score
 
 NAMES = ["cat", "dog", "owl"]
+PAGE = Path(__file__).parents[3] / "docs" / "extend" / "finding.md"
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +193,7 @@ def test_conflicting_labels_are_a_problem_and_uninformative_images_a_notice(soun
         {"issue": MESSAGES[ImageIssue.TURNED], "count": 7, "files": ["5.jpg"]},
     ]
     clash, little = collect_findings(with_summary(sound, image_issues=issues))
-    assert (clash.level, clash.title) == ("problem", "3 files have several labels in the label file")
+    assert (clash.level, clash.title) == ("problem", "3 files have conflicting labels in the label file")
     blank = MESSAGES[ImageIssue.BLANK].replace(";", ",")
     assert little.level == "notice" and little.text == f"1,200 × {blank}."
     assert collect_findings(with_summary(sound, image_issues=issues[3:])) == []
@@ -202,9 +207,9 @@ def test_problems_come_first_and_a_sound_run_has_none(sound: ReportData) -> None
         headline=Headline("test", 30, gain=-0.1),
         label_issues=LabelIssues(np.zeros(12, int), leads),
     )
-    findings = collect_findings(poor)
-    assert [f.level for f in findings] == ["problem", "notice", "notice", "notice"]
-    assert all(f.text and f.action for f in findings)
+    found = collect_findings(poor)
+    assert [f.level for f in found] == ["problem", "notice", "notice", "notice"]
+    assert all(f.text and f.action for f in found)
     good = replace(
         with_curve(with_pool(sound, [30, 30, 40]), [0.9] * 20, 500),
         headline=Headline("test", 500, gain=0.1, gain_interval=Interval(0.1, 0.05, 0.15)),
@@ -217,3 +222,15 @@ def test_problems_come_first_and_a_sound_run_has_none(sound: ReportData) -> None
 def test_every_finding_has_a_name_of_its_own() -> None:
     names = [function.__name__ for function in all_findings()]
     assert len(names) == len(set(names)) >= 15
+
+
+def test_a_finding_of_docs_is_on_the_page(tmp_path: Path, sound: ReportData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/extend/finding.md: registering the function is all there is to do."""
+    monkeypatch.setattr(findings, "_registered", dict(findings._registered))
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(code, PAGE.name, "exec", dont_inherit=True), {"__name__": "docs"})
+    assert collect_findings(with_summary(sound, labelled=[10, 10, 10])) == []
+    data = ReportData.of(make_record(tmp_path, NAMES), None, "no images")
+    assert "Only 12 labels for 3 classes" in [found.title for found in collect_findings(data)]
+    page = render(data)
+    assert "Only 12 labels for 3 classes" in page and "Label more images, of the classes" in page

@@ -26,7 +26,9 @@ def table(labels: list[int], files: tuple[str, ...] | None = None) -> ImageTable
 
 def test_test_images_with_truth_and_files(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    predictions_io.write_test_predictions(folder, table([0, 0, OOD], ("a.jpg", "b.jpg", "c.jpg")), Predictions(PROBS), THRESHOLDS)
+    predictions_io.write_test_predictions(
+        folder, table([0, 0, OOD], ("a.jpg", "b.jpg", "c.jpg")), Predictions(PROBS), THRESHOLDS
+    )
     rows = pq.read_table(tmp_path / "test_predictions.parquet").to_pylist()
     assert [(r["file"], r["row"], r["truth"], r["class"]) for r in rows] == [
         ("a.jpg", 0, "cat", "cat"),

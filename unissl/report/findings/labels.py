@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from unissl.data.folder.labels import CONFLICTING_LABELS
 from unissl.data.images.issues import LOW_INFORMATION
 from unissl.report.data import ReportData
 from unissl.report.findings import Finding, finding
 from unissl.report.formatting import counted, listing
+from unissl.run.schema import conflicting_files
 
 MAX_WRONG = 0.1
 """Fraction of possible label errors above which they are a problem."""
@@ -42,13 +42,13 @@ def conflicting_duplicates(data: ReportData) -> Finding | None:
 @finding
 def conflicting_labels(data: ReportData) -> Finding | None:
     """Files that have several labels in the label file."""
-    count = sum(item["count"] for item in data.image_issues if item["issue"].startswith(CONFLICTING_LABELS))
+    count = conflicting_files(data.summary)
     if not count:
         return None
     return Finding(
         "problem",
-        f"{counted(count, 'file has', 'files have')} several labels in the label file",
-        "The right label is not known, so these images were used as unlabelled ones.",
+        f"{counted(count, 'file has', 'files have')} conflicting labels in the label file",
+        "The right label is unknown, so these images were treated as unlabelled.",
         "Keep one label for each file listed under “Files” and train again.",
     )
 

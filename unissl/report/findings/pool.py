@@ -73,8 +73,8 @@ def possible_outliers(data: ReportData) -> Finding | None:
         "notice",
         f"{count:,} unlabelled images may be outliers",
         f"That is {percent(fraction, 0)} of the pool. {reason}",
-        "Check them under “Possible outliers”. Remove images of other things from the pool; if many show the same thing, "
-        "it may deserve a class of its own.",
+        "Check them under “Possible outliers”. Remove images of other things from the pool; if many show the same "
+        "thing, it may deserve a class of its own.",
     )
 
 
@@ -87,8 +87,8 @@ def gain_over_baseline(data: ReportData) -> Finding | None:
             "problem",
             "The labels-only baseline is better",
             f"Gain over the labels-only baseline: {signed(gain)} points.",
-            "Use the model in the folder baseline/ for now. A longer run, milder augmentation (augment.geometry_scale) or "
-            "a pool with fewer outliers may change this.",
+            "Use the model in the folder baseline/ for now. A longer run, milder augmentation "
+            "(augment.geometry_scale) or a pool with fewer outliers may change this.",
         )
     if interval is not None and interval.low <= 0:
         return Finding(
