@@ -43,9 +43,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     evaluation = evaluate_model(model, images)
     print(evaluation)
     if evaluation.ood_images:
-        print(
-            f"{evaluation.ood_images} images of none of the classes: AUROC of the outlier score {evaluation.auroc:.4f}"
-        )
+        print(f"{evaluation.ood_images} out-of-distribution images: AUROC of the outlier score {evaluation.auroc:.4f}")
     table = Table("class", "recall")
     for name, recall in evaluation.per_class_recall.items():
         table.add_row(name, "-" if recall is None else f"{recall:.3f}")

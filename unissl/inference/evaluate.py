@@ -25,7 +25,7 @@ def evaluate_model(model: Model, images: Any, labels: Sequence[str | int] | npt.
         model: The model.
         images: With ``labels``, any images that :meth:`Model.predict` takes. Without, a folder with one subfolder per
             class, a Parquet file with labels, or an :class:`ImageTable`.
-        labels: A class name or index for each image; -2 for images of none of the classes.
+        labels: A class name or index for each image; -2 for out-of-distribution images.
     """
     if labels is not None:
         return _evaluate_images(model, images, _class_indices(labels, model.class_names))
@@ -58,7 +58,7 @@ def _class_indices(labels: Any, class_names: tuple[str, ...]) -> Labels:
         raise UserError(f"Labels of type {values.dtype} and shape {values.shape} are none; give one class per image.")
     if values.dtype.kind in "iu":
         if len(values) and (values.min() < OOD or values.max() >= len(class_names) or (values == UNLABELLED).any()):
-            raise UserError(f"Labels must be 0 to {len(class_names) - 1}, or {OOD} for images of none of the classes.")
+            raise UserError(f"Labels must be 0 to {len(class_names) - 1}, or {OOD} for out-of-distribution images.")
         return values.astype(np.int64)
     indices = {name: index for index, name in enumerate(class_names)}
     for name in values.tolist():

@@ -21,6 +21,7 @@ from unissl.inference.journal import PredictionJournal
 from unissl.inference.predict_files import CHUNK
 from unissl.inference.prediction_table import READ, RECORD, count_reviews, file_tables
 from unissl.inference.review import ReviewThresholds
+from unissl.report.data import ReportData
 from unissl.report.html import render
 from unissl.report.load_run import read_record
 from unissl.run.config import build_config
@@ -47,7 +48,7 @@ SUMMARY: dict[str, Any] = {
     "ood_test_images": 1,
     "auroc": 0.7,
     "labelled": [1, 1, 2],
-    "heldout": 1,
+    "calibration_images": 1,
     "pool": {
         "images": 6,
         "mean_confidence": 0.6,
@@ -261,7 +262,7 @@ def page_reader(home: Path) -> Reader:
         folder = runs[bool(case["tested"])]
         folder.summary.write_text(json.dumps(case["summary"]))
         folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in case["metrics"]))
-        page = render(read_record(folder), None, "no images")
+        page = render(ReportData.of(read_record(folder), None, "no images"))
         page.encode("utf-8")
 
     def hostile(rng: Random) -> bytes:
