@@ -54,6 +54,7 @@ ALLOWED = (
     "test vectors",
     "vectors of a register",
     "a picture of the report",
+    "image.draft(",  # of Pillow
 )
 """Contexts in which a word of the list is the field's own."""
 
