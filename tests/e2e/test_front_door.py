@@ -52,7 +52,7 @@ def run(photos: Path) -> unissl.Run:
 def test_a_run_tells_accuracy_interval_report_and_predictions(run: unissl.Run) -> None:
     assert run.accuracy is not None and run.interval is not None
     assert run.interval.low <= run.accuracy == run.interval.value <= run.interval.high
-    assert run.report is not None and run.report.read_text().startswith("<!doctype html>")
+    assert run.report is not None and run.report.read_text().lower().startswith("<!doctype html>")
     assert run.baseline is not None and run.baseline.config.method.name == "labels-only"
     table = run.predictions
     assert table is not None and len(table) == 21
@@ -120,7 +120,7 @@ def test_the_command_and_python_write_the_same(photos: Path, run: unissl.Run) ->
     [
         (np.zeros((4, 8), np.float32), [0, 1, 0, 1], "uint8 values"),
         (["nowhere.png"], ["a"], "There is no image"),
-        ([], [], "no image|image"),
+        ([], [], "There are no images"),
         (np.zeros((4, 8, 8), np.uint8), [0, 1], "4 images and 2 labels"),
     ],
 )

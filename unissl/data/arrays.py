@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import DataConfig, Dataset, numbered_classes, require_two_classes
+from unissl.data.dataset import (
+    DataConfig,
+    Dataset,
+    choose_holdout,
+    numbered_classes,
+    require_two_classes,
+)
+from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
+from unissl.utils.bounded_io import parse_json
 
 DIGITS_HOLDOUT = 500
 
@@ -40,6 +49,27 @@ def load_digits(config: DataConfig) -> Dataset:
     test = ImageTable(images[test_rows], labels[test_rows], class_names)
     mean, std = channel_mean_std(train.images)
     return Dataset("digits", train, test, mean, std, flip=False)
+
+
+def load_arrays(config: DataConfig) -> Dataset:
+    """An .npz file with ``images``, uint8 (n, h, w) or (n, h, w, channels), ``labels``, -1 for unlabelled, and
+    ``class_names``, the UTF-8 bytes of a JSON list."""
+    if config.root is None:
+        raise UserError('The data "arrays" are an .npz file; name it with --root.')
+    path = Path(config.root)
+    try:
+        images, labels, names = (read_array(path, key) for key in ("images", "labels", "class_names"))
+        class_names = tuple(str(name) for name in parse_json(names.astype(np.uint8).tobytes().decode()))
+    except (DamagedArray, ValueError, TypeError) as error:
+        raise UserError(f"{path} does not hold images and labels ({error}); start the run again.") from None
+    require_two_classes(class_names, str(path))
+    pixels = scale_arrays(checked_images(images, "images"), config.image_size)
+    if config.test_holdout is None:
+        return from_arrays(pixels, labels, class_names, flip=pixels.shape[3] == 3)
+    rows = choose_holdout(labels, config.test_holdout)
+    rest = np.setdiff1d(np.arange(len(labels)), rows)
+    test = (pixels[rows], labels[rows])
+    return from_arrays(pixels[rest], labels[rest], class_names, test, flip=pixels.shape[3] == 3)
 
 
 def from_arrays(

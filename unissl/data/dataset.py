@@ -36,6 +36,8 @@ class DataConfig(Settings):
     """For "folder": a CSV file with the columns file and label; all other images are unlabelled."""
     test: str | None = None
     """Test images: for "folder" a folder with one subfolder per class, for "parquet" a parquet file or folder."""
+    listed_only: bool = False
+    """For "folder" with a label file: use only the images that the file names."""
     image_size: int | None = Field(default=None, ge=4, le=1024)
     """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
     class_map: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from unissl.config import ConfigTree
+from unissl.data.dataset import sort_class_names
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
+from unissl.types import UNLABELLED
 from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
 
 FOLDER = ".inputs"
@@ -34,6 +37,8 @@ def store_images(images: Any, labels: Any, folder: RunFolder) -> ConfigTree:
     if isinstance(labels, str | Path):
         raise UserError("Images from Python need their labels as a list; a label file goes with a folder.")
     names = [_label_name(label) for label in labels]
+    if not len(images):
+        raise UserError("There are no images; give at least two classes of them.")
     if len(names) != len(images):
         raise UserError(f"There are {len(images)} images and {len(names)} labels; give one label per image.")
     target = folder.path / FOLDER
@@ -68,9 +73,13 @@ def _store_arrays(images: np.ndarray[Any, Any], names: Sequence[str], target: Pa
             "(n, H, W). For feature vectors use unissl.SAGEClassifier."
         )
 
+    class_names = sort_class_names({name for name in names if name})
+    number = {name: c for c, name in enumerate(class_names)} | {"": UNLABELLED}
+    labels, text = np.array([number[name] for name in names], dtype=np.int64), json.dumps(class_names)
+
     def write(path: Path) -> None:
         with open(path, "wb") as handle:
-            np.savez(handle, images=images, labels=np.array(names))
+            np.savez(handle, images=images, labels=labels, class_names=np.frombuffer(text.encode(), np.uint8))
 
     write_atomically(target, write)
     return {"name": "arrays", "root": str(target)}

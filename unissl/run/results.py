@@ -36,7 +36,7 @@ from unissl.training.learner import Learner
 from unissl.types import Split
 from unissl.utils.atomic import explain_disk_errors, write_json
 
-OWN_DATA = ("folder", "parquet")
+OWN_DATA = ("folder", "parquet", "arrays")
 """Sources of the user's own images, which are checked for issues and duplicates."""
 MAX_FILES_PER_ISSUE = 1000
 """Files that the summary names for one issue; of a million photos half may be rotated by EXIF."""

@@ -1,4 +1,4 @@
-"""What a run was made with, as far as it can change a number."""
+"""Versions of everything that can change the numbers of a run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ PACKAGES = ("torch", "numpy", "pillow", "scikit-learn")
 
 
 def versions() -> dict[str, str | int]:
+    """Versions of Python and of the packages, platform and number of threads, as in summary.json."""
     packages = {name: version(name) for name in PACKAGES}
     return {
         "python": platform.python_version(),

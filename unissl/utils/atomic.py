@@ -127,7 +127,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, 
     try:
         save_file(ready, path, metadata=header)
     except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))  # the library wraps what the system said
+        found = re.search(r"os error (\d+)", str(error))  # the library wraps the error of the system
         if found is None:
             raise
         raise OSError(int(found[1]), os.strerror(int(found[1]))) from error

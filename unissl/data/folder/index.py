@@ -101,7 +101,12 @@ def scan_folder(config: DataConfig) -> FolderIndex | None:
     if config.root is None:
         raise UserError("Give the folder that holds the images with --images or --root.")
     test_root = Path(config.test) if config.test is not None else None
-    index = index_folder(Path(config.root), config.labels, test_root)
+    if config.listed_only:
+        if config.labels is None:
+            raise UserError("data.listed_only uses the files that a label file names; give one with --labels.")
+        index = index_listed(Path(config.root), Path(config.labels))
+    else:
+        index = index_folder(Path(config.root), config.labels, test_root)
     if test_root is None:
         return index
     return replace(index, test=index_test_folder(test_root, index.class_names))
@@ -132,6 +137,17 @@ def index_folder(root: Path, labels: str | None, test_root: Path | None) -> Fold
     require_distinct_names(class_names, labels or str(root))
     require_two_classes(class_names, labels or str(root))
     return replace(_make_index(root, label_names, class_names, scan), skipped=skipped, issues=issues)
+
+
+def index_listed(root: Path, labels: Path) -> FolderIndex:
+    """The files that a label file names, and no others; an empty label is unlabelled. The folder is not walked."""
+    file_labels = read_label_file(labels, root, {})
+    stats = {file: size_and_time(root / file) for file in file_labels.labels}
+    class_names = sort_class_names(name for name in file_labels.labels.values() if name is not None)
+    require_distinct_names(class_names, str(labels))
+    require_two_classes(class_names, str(labels))
+    index = _make_index(root, file_labels.labels, class_names, FolderScan(stats))
+    return replace(index, issues=file_labels.issues())
 
 
 def index_test_folder(root: Path, class_names: tuple[str, ...]) -> FolderIndex:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from unissl.data.arrays import load_arrays
 from unissl.data.dataset import DataConfig
 from unissl.data.folder.index import FolderIndex, scan_folder
 from unissl.data.images.decode import Encoded, Unreadable, decode, image_size
@@ -40,6 +41,11 @@ def probe_dataset(config: DataConfig, index: FolderIndex | None = None) -> Datas
     """
     if config.root is None:
         raise UserError("Give the folder or file that holds the images with --images or --root.")
+    if config.name == "arrays":
+        table = load_arrays(config).train
+        known, pixels = table.labels[table.labels >= 0], table.images[:MAX_SAMPLED]
+        side, colour = min(table.images.shape[1:3]), bool((pixels != pixels[..., :1]).any())
+        return DatasetProbe(len(table), len(known), len(np.unique(known)), side, colour)
     index = index or scan_folder(config)
     if index is None:
         labels, images = first_images(Path(config.root), MAX_SAMPLED)
