@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-
-from unissl.data.images.issues import ImageIssues
+from collections.abc import Iterable, Mapping
 
 LONG_NAME = 100
 NO_UTF8 = "its name is not UTF-8; written with \\xNN for undecodable bytes"
@@ -24,7 +22,7 @@ def printable(name: str) -> str:
     return name if name.isprintable() else repr(writable(name))
 
 
-def name_issues(files: Iterable[str]) -> ImageIssues:
+def name_issues(files: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     """Issues of file names; ``files`` are as the system gives them, and are listed as they can be written."""
     issues: dict[str, list[str]] = {NO_UTF8: [], UNPRINTABLE: [], LONG_NAMED: [], BEYOND_ASCII: []}
     for file in files:
