@@ -10,6 +10,9 @@ import html5lib
 import pytest
 from cli_helpers import QUICK, Refuses, call, make_photos, succeed
 
+from unissl.inference import manifest
+from unissl.report import samples
+
 PhotoRun = tuple[Path, str]
 
 
@@ -37,6 +40,22 @@ def test_photos_with_their_baseline(photo_run: PhotoRun) -> None:
     images = page.read_text().count("data:image/jpeg")  # from the files, larger than the 8 pixels trained on
     assert images >= 6
     succeed("report", photo_run[0])  # an earlier report is overwritten
+
+
+def test_everything_is_read_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report at the end of training loads no image again; a later one reads images and manifest once."""
+    make_photos(here / "photos")
+    loads, manifests = [], []
+    load_data, parse_manifest = samples.load_data, manifest.parse_manifest
+    monkeypatch.setattr(samples, "load_data", lambda *args: loads.append(1) or load_data(*args))
+    monkeypatch.setattr(manifest, "parse_manifest", lambda *args: manifests.append(1) or parse_manifest(*args))
+    succeed("train", "--data", "photos", "--no-baseline", "--quiet", *QUICK, "--out", "run")
+    assert loads == [] and manifests == [1]
+    page = (here / "run" / "report.html").read_bytes()
+    assert page.count(b"data:image/") >= 6
+    succeed("report", "run")
+    assert loads == [1] and manifests == [1, 1]
+    assert (here / "run" / "report.html").read_bytes() == page
 
 
 def test_digits_without_a_baseline_to_a_named_file(finished_run: Path, here: Path) -> None:

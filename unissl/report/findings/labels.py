@@ -115,6 +115,6 @@ def harmless_duplicates(data: ReportData) -> Finding | None:
     return Finding(
         "notice",
         f"{counted(groups, 'image has', 'images have')} duplicates",
-        "The duplicates are in the same set and have the same label, so they only count twice.",
+        "None of them is a test image that is also a training image, and their labels agree; they only count twice.",
         "No action is needed; “Files” lists them.",
     )
