@@ -28,7 +28,7 @@ ROW_GROUP = 10_000
 
 
 def write_parquet(path: Path, count: int) -> None:
-    """Uncompressed images (BMP), so that a million take seconds to write; none equal. 40 labels, the rest is the pool."""
+    """Uncompressed images (BMP), so that a million take seconds to write. 40 labels, the rest is the pool."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from PIL import Image

@@ -57,7 +57,7 @@ def of_data(data: DataConfig) -> CaptionedFigure:
     return CaptionedFigure(
         _draw(counts),
         f"Class distribution of labelled images and pool in four settings, split from {data.name} with seed {SEED}. "
-        "SSL: both uniform; LTSSL: both long-tailed alike; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels "
+        "SSL: both uniform; LTSSL: both long-tailed; ReaLTSSL: long-tailed labels, arbitrary pool; UniSSL: 4 labels "
         "per class, arbitrary pool. Numbers of images are chosen to fit the data set.",
     )
 

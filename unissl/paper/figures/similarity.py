@@ -30,7 +30,7 @@ def draw(series: Sequence[Series]) -> CaptionedFigure:
 
 
 def class_similarities(features: Floats, truth: Labels) -> tuple[float, float]:
-    """Between and within classes. Sums of unit vectors give both: the mean over pairs is a product of two sums."""
+    """Between and within classes. Sums of unit rows give both: the mean over pairs is a product of two sums."""
     unit = features.astype(np.float64)
     unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
     members = [unit[truth == c] for c in np.unique(truth)]
