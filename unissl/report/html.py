@@ -1,6 +1,6 @@
 """One HTML page about a finished run, in a single file without scripts and without requests to the network.
 
-The page is made from the run folder. Galleries, the embedding map and the check of the labels also need the images;
+The page is rendered from the run folder. Galleries, the embedding map and the check of the labels also need the images;
 where these are gone, the page says why and leaves the sections out.
 """
 
@@ -114,19 +114,19 @@ def make_printable(value: Any) -> Any:
 
 def make_galleries(data: ReportData) -> dict[str, Any]:
     """Thumbnails by gallery; empty ones where there is nothing to show."""
-    shown: dict[str, Any] = {"label_issues": [], "outliers": [], "more_outliers": [], "classes": []}
+    sections: dict[str, Any] = {"label_issues": [], "outliers": [], "more_outliers": [], "classes": []}
     samples, names, pool = data.samples, data.names, data.record.pool
     if samples is None:
-        return shown
+        return sections
     thumbnails = samples.thumbnails
-    shown["label_issues"] = galleries.label_issue_gallery(
+    sections["label_issues"] = galleries.label_issue_gallery(
         thumbnails, samples.rows, samples.labels, data.label_issues, names
     )
     if pool is not None and data.outliers is not None:
         first, more = galleries.outlier_gallery(thumbnails, pool["row"], data.outliers, names)
-        shown |= {"outliers": first, "more_outliers": more}
-        shown["classes"] = galleries.class_galleries(thumbnails, pool, names)
-    return shown
+        sections |= {"outliers": first, "more_outliers": more}
+        sections["classes"] = galleries.class_galleries(thumbnails, pool, names)
+    return sections
 
 
 def class_rows(record: RunRecord) -> list[dict[str, Any]]:

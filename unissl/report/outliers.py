@@ -1,7 +1,7 @@
 """Outliers: images of the pool that may belong to no class.
 
-A model that was trained on the pool has been told that every image in it has a class, so its confidence is a poor
-outlier score. Features of a frozen backbone are not biased that way. There the outlier score of an image is its cosine
+Training on the pool treats every image in it as one of a class, so the confidence of the model is a poor outlier
+score. Features of a frozen backbone are not biased that way. There the outlier score of an image is its cosine
 distance to the nearest mean of the labelled images of a class. An image is flagged if it is farther than nine in ten
 labelled images, each of which is measured without its own part in the mean. The page always shows the images with the
 highest scores. A finding reports outliers only if more of the pool is flagged than chance explains: 40 labels may well

@@ -140,7 +140,8 @@ def forward_from_cache(model: Model, cached: CachedFeatures, record: RunRecord) 
     """The part of a model that follows its frozen stages, and its cached input: features or, where distillation has
     fine-tuned the last stages, the maps that enter these."""
     whole = next(part for part in model.module.modules() if isinstance(part, WithBackbone))
-    stages, values = [whole.front.scaling, whole.module], cached.features
+    stages: list[nn.Module] = [whole.front.scaling, whole.module]
+    values: npt.NDArray[Any] = cached.features
     if record.manifest.distilled:
         if cached.maps is None:
             raise UserError(f"The config in {record.folder.path} is not that of its model; train again.")

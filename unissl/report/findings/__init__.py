@@ -43,5 +43,5 @@ def all_findings() -> list[FindingFunction]:
 
 def collect_findings(data: ReportData) -> list[Finding]:
     """All findings that apply to a run, problems first."""
-    findings = [found for function in all_findings() if (found := function(data)) is not None]
-    return sorted(findings, key=lambda found: found.level != "problem")
+    findings = [function(data) for function in all_findings()]
+    return sorted((item for item in findings if item is not None), key=lambda item: item.level != "problem")
