@@ -74,8 +74,8 @@ def test_stl10_says_that_its_pool_has_no_truth(stl10_run: tuple[Path, str]) -> N
     assert sorted(split["unlabelled"]) == list(range(50, 80))
     assert read_toml(out / "config.toml")["augment"]["pad"] == 4
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Their truth is not known, so mistakes of the model are in these numbers" in page
-    assert "The truth is known here" not in page
+    assert "Their true classes are unknown, so the counts include errors of the model." in page
+    assert "Their true classes are known" not in page
 
 
 def test_stl10_has_no_labels_for_the_supervised_reference(here: Path, refuses: Refuses) -> None:
@@ -152,9 +152,10 @@ def test_imagenet127_is_split_by_its_own_mix(here: Path) -> None:
     assert ["bird", "4", "36"] in rows and ["fish", "1", "11"] in rows
     data = DataConfig(name="imagenet127", root="data")
     other = fitted(data, split={"labels_per_class": 3, "pool_distribution": "uniform"})["split"]
-    assert other["profile"] == "uniform" and "labelled_fraction" not in other
+    assert other["pool_distribution"] == "uniform" and "labelled_fraction" not in other
     supervised = fitted(data, method={"name": "fully-supervised"})["split"]
-    assert (supervised["profile"], supervised["labelled_fraction"], supervised["reveal_pool_labels"]) == ("natural", 0.1, True)
+    keys = ("pool_distribution", "labelled_fraction", "reveal_pool_labels")
+    assert tuple(supervised[key] for key in keys) == ("natural", 0.1, True)
 
 
 @pytest.mark.parametrize(

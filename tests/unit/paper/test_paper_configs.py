@@ -204,6 +204,6 @@ def test_the_claim_at_mid_scale() -> None:
         }
         assert after["train.diagnostics"] and (after["optim.ema_decay"], after["net.bn_momentum"]) == (0.999, 0.001)
     assert [run.key for run in mid] == [
-        *("4473204c1e8dc477", "f3bd9ef55895cf62", "5983c6441e9693ed"),
-        *("ca3633c5d5cdfd93", "73b820f69bcdcfbf", "78dd4fd5763d47e1"),
+        *("6d0025f855c3a5f1", "3122da7fe016b7bf", "8ede9d4a6b9f5b34"),
+        *("3c9676db3a2496e0", "1c39f51771a47723", "9792aa8a47665ab2"),
     ]
