@@ -11,8 +11,6 @@ from unicodedata import category
 import matplotlib
 import numpy as np
 import numpy.typing as npt
-
-matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
