@@ -1,4 +1,4 @@
-"""The example on texts runs as it is written, and says what it claims to."""
+"""The example on texts runs and compares what it claims to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def example() -> ModuleType:
 
 def test_texts_are_those_of_their_modules(example: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text(
-        '"""The module itself is not asked about its words, however many."""\n'
+        '"""The docstring of a module does not count, however long."""\n'
         "def one():\n"
         '    """This says in some more words what one is for."""\n'
         "async def two():\n"
@@ -49,5 +49,5 @@ def test_example_with_small_numbers(example: ModuleType, capsys: pytest.CaptureF
     words = ["--modules", "tarfile", "ipaddress", "--seeds", "1", "--steps", "30", "--length", "8"]
     mean = example.main(words)
     assert mean["logistic regression"] > 0.7 and mean["SAGE"] > 0.7
-    said = capsys.readouterr().out
-    assert "2 modules, 4 labels each" in said and f"SAGE {100 * mean['SAGE']:.1f} %" in said
+    printed = capsys.readouterr().out
+    assert "2 modules, 4 labels each" in printed and f"SAGE {100 * mean['SAGE']:.1f} %" in printed
