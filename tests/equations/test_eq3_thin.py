@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unissl.ops import thin_graph
 from unissl.ops.graph import affinity_scale, contrast_loss, relational_embedding, structural_consensus
 from unissl.ops.simplex import simplex_anchors
-from unissl.ops.thin_graph import ThinContrast, thin_contrast
+from unissl.ops.thin_graph import GraphSettings, ThinContrast, thin_contrast
 
 
 def evaluate(v: Tensor, batch: int, unit: bool, **options: Any) -> tuple[float, Tensor]:
@@ -146,7 +146,7 @@ def test_backward_is_the_derivative_of_the_value(drop: bool, bound: float, monke
 
     def value(v: Tensor) -> Tensor:
         z = normalize(v) if drop else v
-        loss: Tensor = ThinContrast.apply(z, a, 4, 0.5, 1.5, 3, drop, None, bound)
+        loss: Tensor = ThinContrast.apply(z, a, GraphSettings(4, 0.5, 1.5, 3, drop, None, bound))
         return loss
 
     assert torch.autograd.gradcheck(value, [v])
@@ -158,9 +158,7 @@ def test_similarities_from_affinities_are_the_same() -> None:
     a = z.detach() / math.sqrt(1.5)
     results = []
     for ratio in (None, 3.0):
-        loss = thin_contrast(
-            z, a, batch=7, temperature=0.5, self_bias=1.0, steps=3, drop=False, ratio=ratio, bound=20.0
-        )
+        loss = thin_contrast(z, a, GraphSettings(7, 0.5, 1.0, 3, drop=False, ratio=ratio, bound=20.0))
         results.append((loss, torch.autograd.grad(loss, z)))
     torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-15)
 

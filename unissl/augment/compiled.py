@@ -58,24 +58,21 @@ def crop_all(images: Bytes, rows: Terms, columns: Terms, out: Bytes) -> None:
 @compiled
 def strong_all(
     images: Bytes,
-    rows: Terms,
-    columns: Terms,
-    codes: Ints,
-    magnitudes: Floats,
-    which: Ints,
-    x: Terms,
-    y: Terms,
-    x_by_row: Terms,
-    y_by_column: Terms,
+    window: tuple[Terms, Terms],
+    operations: tuple[Ints, Floats, Ints],
+    source: tuple[Terms, Terms, Terms, Terms],
     rectangles: Ints,
     out: Bytes,
 ) -> None:
-    """Crop each image (see ``crop_all``), send it through its operations and fill its rectangle.
+    """Crop each image (see ``crop_all``), apply its operations and fill its rectangle.
 
-    ``codes`` (n, slots) are those of ``CODES`` or -1, ``magnitudes`` those of ``randaugment.choose``. Where an
-    operation moves pixels, ``which`` is its row in the four tables of ``geometry.Source``, elsewhere -1. ``rectangles``
-    are first and last row, first and last column.
+    ``window`` are rows and columns of the crops. ``operations`` are codes (n, slots), those of ``CODES`` or -1,
+    magnitudes as of ``randaugment.choose``, and, for an operation that moves pixels, its row in the four tables of
+    ``source`` (``geometry.Source``), -1 elsewhere. ``rectangles`` are first and last row, first and last column.
     """
+    rows, columns = window
+    codes, magnitudes, which = operations
+    x, y, x_by_row, y_by_column = source
     size = out[0].size
     spare = np.zeros(size + 3, np.uint8)  # a copy of an image, and a black pixel
     for i in range(len(images)):
@@ -83,10 +80,10 @@ def strong_all(
         levels = image.reshape(-1)
         crop(images[i], rows[i], columns[i], image)
         for slot in range(codes.shape[1]):
-            source = which[i, slot]
-            if source >= 0:
+            move = which[i, slot]
+            if move >= 0:
                 spare[:size] = levels
-                warp(spare, x[source], y[source], x_by_row[source], y_by_column[source], image)
+                warp(spare, x[move], y[move], x_by_row[move], y_by_column[move], image)
             else:
                 change(image, codes[i, slot], magnitudes[i, slot], spare[:size])
         fill(image, rectangles[i])

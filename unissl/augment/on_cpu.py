@@ -39,8 +39,8 @@ def strong(images: Tensor, crop_window: Window, choice: Ints, magnitudes: Floats
     out = _like(images, crop_window)
     which, source = _moves(choice, magnitudes, *out.shape[1:3])
     terms = (source.x, source.y, source.x_by_row, source.y_by_column)
-    crops = images.numpy(), crop_window.rows, crop_window.columns
-    strong_all(*crops, codes[choice], magnitudes, which, *terms, filled, out.numpy())
+    window, operations = (crop_window.rows, crop_window.columns), (codes[choice], magnitudes, which)
+    strong_all(images.numpy(), window, operations, terms, filled, out.numpy())
     return out
 
 

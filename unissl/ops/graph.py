@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unissl.ops.thin_graph import add_self_bias, thin_contrast
+from unissl.ops.thin_graph import GraphSettings, add_self_bias, thin_contrast
 
 UNIT_TOLERANCE = 1e-4
 """How far from 1 the length of a unit-norm row may be."""
@@ -132,17 +132,8 @@ def contrast_loss(
             ratio, bound = 1 / (sim_temperature * scale), scale
         else:  # the singular values of P^T (P P^T + lambda I)^-1 are p / (p^2 + lambda), 1 / (2 sqrt(lambda)) at most
             ratio, bound = None, 1 / (4 * ridge * graph_temperature)
-        return thin_contrast(
-            z,
-            a,
-            batch=batch,
-            temperature=sim_temperature,
-            self_bias=self_bias,
-            steps=steps,
-            drop=drop,
-            ratio=ratio,
-            bound=bound if unit else math.inf,
-        )
+        bound = bound if unit else math.inf
+        return thin_contrast(z, a, GraphSettings(batch, sim_temperature, self_bias, steps, drop, ratio, bound))
 
 
 def _looks_unit(z: Tensor) -> bool:

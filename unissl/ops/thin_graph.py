@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,35 +38,33 @@ LARGEST_EXPONENT = 40.0
 """Up to this exponent the sums and products of exp(+-x) are far from the limits of float32."""
 
 
-def thin_contrast(
-    z: Tensor,
-    a: Tensor,
-    *,
-    batch: int,
-    temperature: float,
-    self_bias: float,
-    steps: int,
-    drop: bool,
-    ratio: float | None = None,
-    bound: float = math.inf,
-) -> Tensor:
+class GraphSettings(NamedTuple):
+    """How L_con is computed."""
+
+    batch: int
+    """Rows of one view."""
+    temperature: float
+    """t, divides the similarities."""
+    self_bias: float
+    """b."""
+    steps: int
+    """beta."""
+    drop: bool
+    """Leave the diagonal out. Needs unit-norm z: there the diagonal is constant, so that it takes n softplus(1/t) off
+    the value and nothing off the gradient along the sphere. Its part in <Z, G Z>, tr(G)/t, is a constant that stays in."""
+    ratio: float | None = None
+    """U/A where a is a multiple of z, so that one product makes both."""
+    bound: float = math.inf
+    """Upper bound of the affinities."""
+
+
+def thin_contrast(z: Tensor, a: Tensor, settings: GraphSettings) -> Tensor:
     """L_con of nodes z (n, d) whose affinities are the inner products of a (n, K); the gradient goes to z alone.
 
-    Args:
-        z: One view in the first ``batch`` rows; the others, if any, are the other view in the same order.
-        a: Coordinates of the affinities, their temperature included.
-        batch: Rows of one view.
-        temperature: t, divides the similarities.
-        self_bias: b.
-        steps: beta.
-        drop: Leave the diagonal out. Needs unit-norm z: there the diagonal is constant, so that it takes
-            n softplus(1/t) off the value and nothing off the gradient along the sphere. Its part in <Z, G Z>, tr(G)/t,
-            is a constant that stays in.
-        ratio: U/A where a is a multiple of z, so that one product makes both.
-        bound: What no affinity exceeds.
+    The first ``settings.batch`` rows of z are one view; the others, if any, are the other view in the same order. ``a``
+    are coordinates of the affinities, their temperature included.
     """
-    settings = (batch, temperature, self_bias, steps, drop, ratio, bound)
-    loss: Tensor = ThinContrast.apply(z, a, *settings)  # type: ignore[no-untyped-call]
+    loss: Tensor = ThinContrast.apply(z, a, settings)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -74,18 +72,8 @@ class ThinContrast(torch.autograd.Function):
     """Eq. (3). The value needs nearly all that the gradient does, so forward computes both and backward only scales."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        z: Tensor,
-        a: Tensor,
-        batch: int,
-        temperature: float,
-        self_bias: float,
-        steps: int,
-        drop: bool,
-        ratio: float | None,
-        bound: float,
-    ) -> Tensor:
+    def forward(ctx: Any, z: Tensor, a: Tensor, settings: GraphSettings) -> Tensor:
+        batch, temperature, self_bias, steps, drop, ratio, bound = settings
         similarities = _Similarities(z, temperature)
         if bound + abs(self_bias) <= LARGEST_EXPONENT:
             walked, walked_back = _bounded_walk(similarities, a, batch, self_bias, steps, ratio)
@@ -104,7 +92,7 @@ class ThinContrast(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        return grad_output * gradient, *[None] * 8
+        return grad_output * gradient, None, None
 
 
 def _tiles(nodes: int) -> list[tuple[slice, slice]]:

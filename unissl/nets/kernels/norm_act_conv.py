@@ -41,7 +41,7 @@ def apply_norm_act_conv(
     slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
     moments = _moments(x)
     y: Tensor = _NormActConv.apply(  # type: ignore[no-untyped-call]
-        x, norm.weight, norm.bias, conv.weight, residual, *moments, norm.eps, slope
+        x, norm.weight, norm.bias, conv.weight, residual, (*moments, norm.eps, slope)
     )
     update_running_stats(norm, *moments, x.numel() // x.shape[1])
     return y
@@ -105,11 +105,9 @@ class _NormActConv(torch.autograd.Function):
         beta: Tensor,
         weight: Tensor,
         residual: Tensor | None,
-        mean: Tensor,
-        var: Tensor,
-        eps: float,
-        slope: float,
+        constants: tuple[Tensor, Tensor, float, float],
     ) -> Tensor:
+        mean, var, eps, slope = constants
         rate = (var + eps).rsqrt()
         scale = gamma.double() * rate
         shift = beta.double() - scale * mean
@@ -135,4 +133,4 @@ class _NormActConv(torch.autograd.Function):
         compiled(torch.get_num_threads(), count, *addresses)
         dgamma = (rate * with_x).to(x.dtype)
         residual = dy if ctx.needs_input_grad[4] else None
-        return g, dgamma, dbeta.to(x.dtype), dweight, residual, None, None, None, None
+        return g, dgamma, dbeta.to(x.dtype), dweight, residual, None
