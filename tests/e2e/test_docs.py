@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import test_method_imports as import_contract
 import test_methods as contract
@@ -25,7 +26,8 @@ from unissl import api
 from unissl.autoconfig.recipes import RECIPES, with_recipe
 from unissl.cli import app, main
 from unissl.config import merge, parse_overrides
-from unissl.data import known
+from unissl.data import DataConfig, known
+from unissl.errors import UserError
 from unissl.methods.registry import all_methods
 from unissl.methods.sage import SAGEConfig
 from unissl.nets import DEFAULT_BACKBONE, backbone_installed, build
@@ -388,6 +390,21 @@ def test_the_citation_has_the_version_and_the_paper_of_the_readme() -> None:
     assert f"\nversion: {unissl.__version__}\n" in citation and "name: unissl contributors" in citation
     authors = re.findall(r"family-names: (\w+)\n +given-names: (\w+)", citation)
     assert " and ".join(", ".join(names) for names in authors) in README.read_text(encoding="utf-8")
+
+
+def test_the_example_data_set_loads(here: Path) -> None:
+    page = ROOT / "docs" / "extend" / "dataset.md"
+    run_python(page, blocks(page, "python")[0], names := {})
+    with pytest.raises(UserError, match="tiny was not found"):
+        names["load_tiny"](DataConfig(name="tiny", root=str(here)))
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
+    np.save(here / "images.npy", images)
+    np.save(here / "labels.npy", np.arange(6) % 2)
+    dataset = names["load_tiny"](DataConfig(name="tiny", root=str(here)))
+    assert np.array_equal(dataset.train.images, images) and dataset.train.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    np.save(here / "labels.npy", np.arange(6))
+    with pytest.raises(UserError, match="labels outside 0 and 1"):
+        names["load_tiny"](DataConfig(name="tiny", root=str(here)))
 
 
 def test_the_example_method_of_contributing_trains(example_method: str, tmp_path: Path) -> None:
