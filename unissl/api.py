@@ -182,9 +182,7 @@ def _data_of(images: Any, labels: Any, out: Paths | None) -> ConfigTree:
     return store_images(images, labels, RunFolder(out))
 
 
-def _start(
-    overrides: ConfigTree, recipe: str | None, out: Paths | None, baseline: bool, report: bool | None
-) -> Run:
+def _start(overrides: ConfigTree, recipe: str | None, out: Paths | None, baseline: bool, report: bool | None) -> Run:
     index = None
     if recipe is None:
         data = overrides.get("data", {})

@@ -1,18 +1,18 @@
 """The run folder: the only thing that passes between training and every other verb. Every file name is here.
 
-    config.toml                 the configuration, everything that had an effect
-    split.json                  which images were labelled and which were the pool
-    data_fingerprint.json       hashes of the images and labels
-    metrics.jsonl               one line per logged step and per evaluation
-    checkpoints/                the newest states that training can resume from
-    model.safetensors           the inference module, with manifest.json
-    predictions.parquet         predictions for the pool
-    test_predictions.parquet    predictions for the test images
-    cross_validation.json       without test images: predictions for left-out labels (folds/ has the refits)
-    baseline/                   the labels-only run
-    summary.json                accuracies, recalls and the confusion matrix; its presence means that the run is finished
-    plots/                      charts
-    report.html                 all of it on one page
+config.toml                 the configuration, everything that had an effect
+split.json                  which images were labelled and which were the pool
+data_fingerprint.json       hashes of the images and labels
+metrics.jsonl               one line per logged step and per evaluation
+checkpoints/                the newest states that training can resume from
+model.safetensors           the inference module, with manifest.json
+predictions.parquet         predictions for the pool
+test_predictions.parquet    predictions for the test images
+cross_validation.json       without test images: predictions for left-out labels (folds/ has the refits)
+baseline/                   the labels-only run
+summary.json                accuracies, recalls and the confusion matrix; present once the run is finished
+plots/                      charts
+report.html                 all of it on one page
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from unissl.distributed.group import current
 from unissl.errors import UserError
-from unissl.utils.atomic import explain_disk_errors, open_regular, require_regular_file, require_real_folder
+from unissl.utils.atomic import explain_disk_errors, open_regular, require_real_folder, require_regular_file
 from unissl.utils.bounded_io import parse_json, read_text, reject_surrogates
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})

@@ -107,7 +107,8 @@ def test_images_from_python_give_a_run_that_resumes(photos: Path, kind: str) -> 
 
 
 def test_the_command_and_python_write_the_same(photos: Path, run: unissl.Run) -> None:
-    words = "train --images photos --labels labels.csv --test test --out by-command --net small --steps 6".split()
+    words = ["train", "--images", "photos", "--labels", "labels.csv", "--test", "test", "--out", "by-command"]
+    words += ["--net", "small", "--steps", "6"]
     settings = ["train.evaluations=2", "train.cv_folds=0", "data.image_size=16"]
     words += [word for setting in settings for word in ("--set", setting)]
     subprocess.run([sys.executable, "-m", "unissl", *words], cwd=photos, check=True, timeout=180)
@@ -124,6 +125,8 @@ def test_the_command_and_python_write_the_same(photos: Path, run: unissl.Run) ->
         (np.zeros((4, 8, 8), np.uint8), [0, 1], "4 images and 2 labels"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused(tmp_path: Path, images: object, labels: list[object], sentence: str) -> None:
+def test_what_cannot_be_trained_on_is_refused(
+    tmp_path: Path, images: object, labels: list[object], sentence: str
+) -> None:
     with pytest.raises(UserError, match=sentence):
         unissl.train(images, labels, out=tmp_path / "run")

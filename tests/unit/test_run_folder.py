@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from unissl.errors import UserError
-from unissl.run_folder import RunFolder, explain_disk_errors, read_json, write_atomically, write_json, write_text
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import explain_disk_errors, read_json, write_atomically, write_json, write_text
 
 
 def test_a_failing_writer_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
@@ -60,18 +61,18 @@ def test_errors_that_are_not_the_system_s_stay_what_they_are() -> None:
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
-    RunFolder(tmp_path / "new").refuse_if_taken()
-    RunFolder(tmp_path).refuse_if_taken()
+    RunFolder(tmp_path / "new").check_unused()
+    RunFolder(tmp_path).check_unused()
     (tmp_path / ".DS_Store").touch()
-    RunFolder(tmp_path).refuse_if_taken()
+    RunFolder(tmp_path).check_unused()
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match=r"is not empty; choose another --out"):
-        RunFolder(tmp_path).refuse_if_taken()
+        RunFolder(tmp_path).check_unused()
     (tmp_path / "config.toml").touch()
     with pytest.raises(UserError, match=r"already holds a run; .* --resume"):
-        RunFolder(tmp_path).refuse_if_taken()
+        RunFolder(tmp_path).check_unused()
     with pytest.raises(UserError, match="is a file"):
-        RunFolder(tmp_path / "thesis.tex").refuse_if_taken()
+        RunFolder(tmp_path / "thesis.tex").check_unused()
 
 
 def test_metrics_are_cut_to_the_bytes_of_the_checkpoint(tmp_path: Path) -> None:
@@ -117,5 +118,5 @@ def test_drafts_of_a_killed_process_are_cleared_away(tmp_path: Path) -> None:
     drafts = [tmp_path / ".summary.json.1.draft", folder.checkpoints / ".step-00000001.safetensors.1.draft"]
     for path in [*drafts, folder.config]:
         path.touch()
-    folder.remove_drafts()
+    folder.remove_partial_files()
     assert [path.exists() for path in [*drafts, folder.config]] == [False, False, True]

@@ -28,7 +28,7 @@ app = App(
     suppress_keyboard_interrupt=False,  # its message says what is kept
     name="unissl",
     version=__version__,
-    help="Train image classifiers from a handful of labels and many unlabelled images of unknown class mix.",
+    help="Train image classifiers from a handful of labels and many unlabelled images of unknown distribution.",
     help_format="plaintext",  # markdown costs a sixth of the time to the answer
     help_epilogue="Start with `unissl demo`. Every verb has --help with an example; --debug shows tracebacks.",
 )
@@ -45,8 +45,8 @@ def main(arguments: list[str] | None = None) -> Never:
         out.flush()
         if code == 0 and out.error is not None and not out.reader_left:
             print(
-                f"error: The output is lost, since standard output cannot be written ({out.error.strerror}); redirect it "
-                "to another file. Files that the command writes are complete.",
+                f"error: The output is lost, since standard output cannot be written ({out.error.strerror}); redirect "
+                "it to another file. Files that the command writes are complete.",
                 file=sys.stderr,
             )
             code = OUTPUT_LOST

@@ -44,7 +44,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     if top.holds_run or not any(RunFolder(out / name).holds_run for name in METHODS):
         top.check_unused()
     console = Console(highlight=False)
-    console.print("Digits: 1,797 images of 8 x 8; 4 labels per class, a pool of unknown class distribution, 500 test images.")
+    console.print("Digits: 1,797 images of 8 x 8; 4 labels per class, an unlabelled pool, 500 test images.")
     overrides = without_none({"seed": seed, "train": {"steps": steps}, "machine": {"threads": threads}})
     results = {}
     for name in METHODS:

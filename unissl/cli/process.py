@@ -19,7 +19,7 @@ SPINS = 2000
 def prepare_process() -> None:
     """Let threads that wait sleep, and keep freed memory in the process, in huge pages. Call before torch is imported.
 
-    glibc maps every large tensor anew and gives it back at once, and the page faults of that take up to half of a
+    glibc maps new memory for every large tensor and unmaps it at once, and the page faults of that take up to half of a
     training step on a CPU. Without mmap and trimming the same pages serve again.
     """
     _wait_asleep()
@@ -34,10 +34,10 @@ def prepare_process() -> None:
 
 
 def _wait_asleep() -> None:
-    """Have libgomp, which looks at this when torch loads it, give up its cores soon; what the user has said stays.
+    """Let idle threads of libgomp sleep soon, unless the user has set a policy; libgomp reads it when torch loads.
 
-    By itself it waits for milliseconds with a core in use, and two trainings on the same cores stand in each other's
-    way: a step of each takes fifty times as long, where sharing the cores would make that two.
+    By default a waiting thread keeps its core busy for milliseconds. Two trainings on the same cores then take fifty
+    times as long per step, where sharing the cores takes twice as long.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)

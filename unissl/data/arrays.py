@@ -16,9 +16,9 @@ from unissl.data.dataset import (
     numbered_classes,
     require_two_classes,
 )
-from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.decode import scale_arrays
+from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.bounded_io import parse_json

@@ -4,7 +4,7 @@ Every image of the pool has a memory of its last predicted classes. The lead of 
 in it is the count gap. An image with high confidence is easy, and its pseudo-label is used as in FixMatch. One with low
 confidence but a large count gap is ambiguous: it was predicted as the same class again and again, so that class is used
 with a loss that is robust to wrong labels. The rest is left out. Both thresholds are running means. The memories are
-filled in a warm-up that learns from labels alone.
+filled in a warm-up that trains on labelled images only.
 
 Paper: Cheng, Lu, Tian, Zhao, Chang and Du, "CGMatch: A Different Perspective of Semi-supervised Learning", CVPR 2025,
 https://arxiv.org/abs/2503.02231. Official code: https://github.com/BoCheng-96/CGMatch.
@@ -53,7 +53,7 @@ class CGMatchConfig(MethodConfig):
     queue: int = Field(default=1000, ge=1)
     """Q, predictions that the memory of an image holds; a short run needs a size that it can fill."""
     warm_up: float = Field(default=2048 / 2**18, ge=0, lt=1)
-    """Share of the budget that learns from labels alone while the memories fill."""
+    """Fraction of the budget that trains on labelled images only while the memories fill."""
     scan_every: int | None = Field(default=None, ge=1)
     """Warm-up steps between two predictions of the whole pool; by default for at most 32 of them (paper: 1)."""
     momentum: float = Field(default=0.999, ge=0, lt=1)

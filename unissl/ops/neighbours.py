@@ -6,7 +6,7 @@ W = S + S', D the row sums of W:
 
     F_0 = Y,    F_{t+1} = a D^-1/2 W D^-1/2 F_t + (1 - a) Y
 
-which is label spreading (Zhou et al., 2004) with the predictions Y of a classifier in place of labels alone.
+which is label spreading (Zhou et al., 2004) with the predictions Y of a classifier in place of one-hot labels.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A detector has 2C logits per image, viewed as (n, 2, C): row 0 of the view is "not of this class", row 1 "of this
 class", with a softmax over each pair. The C inlier probabilities of an image need not sum to 1; an
-image of none of the classes ought to have low ones throughout.
+out-of-distribution image ought to have low ones throughout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fixed geometric anchors, Eq. (5): K unit vectors in R^d that are as far apart as they can be.
+"""Fixed geometric anchors, Eq. (5): K points on the unit sphere of R^d that are as far apart as they can be.
 
 Two regimes, because a regular simplex of K points needs K - 1 dimensions:
 

@@ -51,7 +51,7 @@ class GraphSettings(NamedTuple):
     """beta."""
     drop: bool
     """Leave the diagonal out. Needs unit-norm z: there the diagonal is constant, so that it takes n softplus(1/t) off
-    the value and nothing off the gradient along the sphere. Its part in <Z, G Z>, tr(G)/t, is a constant that stays in."""
+    the value and nothing off the gradient along the sphere. Its part in <Z, G Z>, tr(G)/t, is a constant that stays."""
     ratio: float | None = None
     """U/A where a is a multiple of z, so that one product makes both."""
     bound: float = math.inf

@@ -41,7 +41,7 @@ IMAGE_SIZES_PX = (224, 192, 160, 128, 96)
 DEFAULT_IMAGE_SIZE_PX = 160
 """Size where the user gave no minutes. Images with a shorter side gain nothing from being enlarged beyond it."""
 SMALL_IMAGE_PX = 64
-"""Images with a shorter side below this gain nothing from more than ``DEFAULT_IMAGE_SIZE_PX``, however long the time."""
+"""Images with a shorter side below this gain nothing from more than ``DEFAULT_IMAGE_SIZE_PX``."""
 PHOTO_STEPS = 250
 """Training steps on features where the user gave no minutes: hardly worse than 450, and with cross-validation there
 are five such trainings."""

@@ -84,8 +84,8 @@ class RunConfig(Settings):
         backbones = [backbone.name for backbone in list_backbones() if supports_distillation(backbone.name)]
         if self.distil.epochs and not (self.net.freeze_backbone and supports_distillation(self.net.name)):
             raise ValueError(
-                f"distil.epochs needs net.freeze_backbone and a backbone with a trainable tail ({', '.join(backbones)}); "
-                "leave it out, or set net.name"
+                f"distil.epochs needs net.freeze_backbone and a backbone with a trainable tail "
+                f"({', '.join(backbones)}); leave it out, or set net.name"
             )
         return self
 

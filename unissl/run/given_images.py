@@ -1,4 +1,4 @@
-"""Images that a Python caller hands over, stored so that the run can be resumed: paths as a label file, arrays as .npz."""
+"""Images from a Python caller, stored so that the run can be resumed: paths as a label file, arrays as .npz."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def train_and_save(
 
 
 def trainings_after(inputs: RunInputs) -> float:
-    """Trainings that follow the first one, for the time left: of each fold, and of the baseline on labels alone, whose
+    """Trainings that follow the first one, for the time left: of each fold, and of the labels-only baseline, whose
     steps see fewer images. (The time of a distillation is not known in advance.)"""
     config, folds = inputs.config, len(inputs.folds)
     baseline_step = config.batch.labelled / (config.batch.labelled + 2 * config.batch.unlabelled)

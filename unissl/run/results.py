@@ -56,7 +56,9 @@ class RunResult:
     seconds: float
 
 
-def write_results(folder: RunFolder, inputs: RunInputs, result: RunResult, *, is_baseline: bool = False) -> dict[str, Any]:
+def write_results(
+    folder: RunFolder, inputs: RunInputs, result: RunResult, *, is_baseline: bool = False
+) -> dict[str, Any]:
     """Write model, predictions, charts and summary; the summary comes last, since its presence means "finished".
 
     A baseline gets neither charts nor checks of its images, which are those of the run.

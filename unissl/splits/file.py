@@ -75,7 +75,7 @@ def _problem(tree: dict[str, Any], num_rows: int | None) -> str | None:
     if len(set(labels)) != tree["num_classes"] or max(labels) >= tree["num_classes"]:
         return f"the labels are not the classes 0 .. {tree['num_classes'] - 1}, each at least once"
     if not set(heldout_labels) <= set(labels):
-        return "a held-out label is none of the classes"
+        return "a held-out label is not a class of the labelled rows"
     labelled = labelled + heldout
     if len(set(labelled)) < len(labelled) or len(set(unlabelled)) < len(unlabelled):
         return "it lists a row twice"

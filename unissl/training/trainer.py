@@ -39,7 +39,7 @@ class TrainConfig(Settings):
     minutes: float | None = Field(default=None, gt=0)
     """Time budget; converted to ``steps`` before the start and without effect from then on."""
     cv_folds: int = Field(default=4, ge=0)
-    """Without test images: folds of a cross-validation over the labels, each a further training of the same length;
+    """Without test images: folds of a cross-validation over the labels, each an additional training of the same length;
     0 or 1 for none."""
     evaluations: int = Field(default=20, ge=1)
     """Number of evaluations, at equal distances and the last at the end."""

@@ -146,7 +146,10 @@ def test_given_takes_the_table_as_it_is() -> None:
             {"pool_distribution": "uniform", "gamma": 1, "max_count": 47},
             r"Class 'dog' has 50 images, but the split needs 51 \(4 labelled and 47 unlabelled\); lower max_count",
         ),
-        ({"pool_counts": (56, 46, 52, 66)}, "Class 'elk' has 55 images, but the split needs 56 .* its entry in pool_counts"),
+        (
+            {"pool_counts": (56, 46, 52, 66)},
+            "Class 'elk' has 55 images, but .* needs 56 .* its entry in pool_counts",
+        ),
         ({"pool_counts": (1, 2, 3)}, "pool_counts has 3 numbers, but there are 4 classes"),
         ({"labelled_counts": (1, 2, 3, 4, 5)}, "labelled_counts has 5 numbers, but there are 4 classes"),
         ({"labelled_counts": (1, 0, 3, 4)}, "Class 'dog' would have no labelled image"),

@@ -108,9 +108,7 @@ def manifest_reader(home: Path) -> Reader:
             }
         if rng.random() < 0.1:
             tree |= {
-                "net": rng.choice(
-                    ("os:abort", "canary_of_the_fuzzer:make", "hf:x", "small@x.safetensors", "timm:x")
-                )
+                "net": rng.choice(("os:abort", "canary_of_the_fuzzer:make", "hf:x", "small@x.safetensors", "timm:x"))
             }
             tree["frozen"] = rng.random() < 0.5
         return json.dumps(hostile_tree(rng, tree)).encode()
