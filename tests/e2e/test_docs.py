@@ -7,6 +7,7 @@ import inspect
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,20 @@ def test_architecture_names_every_package() -> None:
     modules = [path for path in entries if path.is_dir() or path.suffix == ".py"]
     parts = {f"unissl/{path.name}/" if path.is_dir() else f"unissl/{path.name}" for path in modules}
     assert parts - named == set()
+
+
+def test_architecture_lists_packages_in_the_order_of_the_import_contract() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rank = {name: number for number, layer in enumerate(layers) for name in layer.split(" | ")}
+    rows = table(text.split("## Packages")[1].split("\n**Import contract")[0])
+    names = [name.rstrip("/").removesuffix(".py").replace("/", ".") for row in rows for name in row[0].split(", ")]
+    assert [rank[name] for name in names] == sorted(rank[name] for name in names)
+    assert set(names) == set(rank) - {"unissl.__main__"}
 
 
 def table(text: str) -> list[list[str]]:
