@@ -185,6 +185,18 @@ def test_settings_and_flags_in_prose_exist(page: Path, capsys: pytest.CaptureFix
     assert {code.split()[0] for code in inline_code(page) if code.startswith("--")} - flags == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_flags_of_scripts_exist(page: Path) -> None:
+    """``python benchmarks/NAME.py --flag ...`` and the like: the script declares the flag."""
+    lines = "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    missing = []
+    for line in [*lines, *inline_code(page)]:
+        if script := re.match(r"(?:python )?((?:benchmarks|tests)/\S+\.py)", line):
+            text = (ROOT / script[1]).read_text(encoding="utf-8")
+            missing += [f"{script[1]} {flag}" for flag in re.findall(r" (--[a-z-]+)", line) if f'"{flag}"' not in text]
+    assert missing == []
+
+
 def test_both_commands_of_the_readme_are_in_the_makefile() -> None:
     commands = "".join(blocks(README, "sh"))
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
