@@ -17,8 +17,8 @@ import pytest
 from PIL import Image, ImageCms
 
 from unissl.data import DataConfig, list_images, load
-from unissl.data.folder.index import IMAGE_SUFFIXES
 from unissl.data.images import decode
+from unissl.data.images.decode import IMAGE_SUFFIXES
 from unissl.errors import UserError
 from unissl.types import ImageTable
 

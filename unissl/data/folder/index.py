@@ -24,17 +24,11 @@ import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, require_distinct_names, require_two_classes, sort_class_names
 from unissl.data.folder.labels import FileLabels, read_label_file
-from unissl.data.images.decode import RAW_SUFFIXES, looks_like_image
+from unissl.data.images.decode import IMAGE_SUFFIXES, looks_like_image
 from unissl.errors import UserError, did_you_mean
 from unissl.types import UNLABELLED
 from unissl.utils.cache import size_and_time
 
-IMAGE_SUFFIXES = RAW_SUFFIXES | {
-    ".apng", ".avif", ".avifs", ".blp", ".bmp", ".bw", ".cur", ".dcx", ".dds", ".dib", ".gif", ".heic", ".heif", ".hif",
-    ".icb", ".icns", ".ico", ".im", ".j2c", ".j2k", ".jfif", ".jp2", ".jpc", ".jpe", ".jpeg", ".jpf", ".jpg", ".jpx",
-    ".mpo", ".msp", ".pbm", ".pcd", ".pcx", ".pfm", ".pgm", ".png", ".pnm", ".ppm", ".psd", ".pxr", ".qoi", ".ras",
-    ".rgb", ".rgba", ".sgi", ".svg", ".tga", ".tif", ".tiff", ".vda", ".vst", ".webp", ".xbm", ".xpm",
-}  # fmt: skip
 LABELLED_FOLDERS = {"labeled", "labelled"}
 UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
 OTHER_PARTS = {"test", "val", "valid", "validation"}

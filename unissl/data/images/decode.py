@@ -53,6 +53,13 @@ MARGIN = 3
 SNIFFED_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
 """Formats that the first bytes of a file identify reliably."""
 RAW_SUFFIXES = {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2", ".srw"}
+IMAGE_SUFFIXES = RAW_SUFFIXES | {
+    ".apng", ".avif", ".avifs", ".blp", ".bmp", ".bw", ".cur", ".dcx", ".dds", ".dib", ".gif", ".heic", ".heif", ".hif",
+    ".icb", ".icns", ".ico", ".im", ".j2c", ".j2k", ".jfif", ".jp2", ".jpc", ".jpe", ".jpeg", ".jpf", ".jpg", ".jpx",
+    ".mpo", ".msp", ".pbm", ".pcd", ".pcx", ".pfm", ".pgm", ".png", ".pnm", ".ppm", ".psd", ".pxr", ".qoi", ".ras",
+    ".rgb", ".rgba", ".sgi", ".svg", ".tga", ".tif", ".tiff", ".vda", ".vst", ".webp", ".xbm", ".xpm",
+}  # fmt: skip
+"""A file with another suffix counts as an image if its first bytes do (:func:`looks_like_image`)."""
 TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,

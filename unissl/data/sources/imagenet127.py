@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from unissl.data.dataset import DataConfig, Dataset, require_two_classes, sort_class_names
-from unissl.data.folder.index import IMAGE_SUFFIXES
+from unissl.data.images.decode import IMAGE_SUFFIXES
 from unissl.data.images.resize import CenterCrop
 from unissl.data.sources.checksums import report_partial
 from unissl.data.sources.class_groups import group_of, read_groups
