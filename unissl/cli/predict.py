@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unissl.inference.model import Model
     from unissl.inference.prediction_table import Records
 
-SUFFIXES = ("", ".csv", ".parquet")
+TABLE_SUFFIXES = ("", ".csv", ".parquet")
 
 
 def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> None:
@@ -39,7 +39,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     if out is not None:
         if out.exists():
             raise UserError(f"{out} exists already; choose another --out.")
-        if out.suffix.lower() not in SUFFIXES:
+        if out.suffix.lower() not in TABLE_SUFFIXES:
             raise UserError(f"{out} would have to be a table of type {out.suffix}; end --out in .csv or .parquet.")
     prepare_process()
     import torch
@@ -111,7 +111,7 @@ def print_predictions(model: Model, source: ImageSource) -> None:
 
 
 def write_predictions(journal: PredictionJournal, model: Model, files: list[str]) -> None:
-    """Write the table from the complete journal, and print how many files to review."""
+    """Write the table from the complete journal, and print the result."""
     from unissl.inference.prediction_table import count_reviews, file_tables, write_table
 
     reviews = count_reviews(journal.blocks())
@@ -120,8 +120,13 @@ def write_predictions(journal: PredictionJournal, model: Model, files: list[str]
     check_any_read(reviews["unreadable"], len(files))
     write_table(journal.out, file_tables(files, journal.blocks(), model.class_names))
     journal.remove()
+    print_result(journal.out, len(files), reviews)
+
+
+def print_result(out: Path, files: int, reviews: Mapping[str, int]) -> None:
+    """The number of files, and how many of them to review, by reason."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in reviews.items() if count)
-    print(f"{len(files)} files in {journal.out}; review: {reasons or 'none'}")
+    print(f"{files} files in {out}; review: {reasons or 'none'}")
 
 
 def check_any_read(unreadable: int, files: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from unissl.errors import UserError
 from unissl.inference.predict_files import CHUNK
-from unissl.inference.prediction_table import NOT_READ, NUMBERS, READ, RECORD, Records
+from unissl.inference.prediction_table import NOT_READ, NUMERIC_COLUMNS, READ, RECORD, Records
 from unissl.inference.review import REASONS
 from unissl.run_folder import RunFolder
 from unissl.utils.atomic import explain_disk_errors, open_regular
@@ -125,7 +125,7 @@ def are_records(block: Records, classes: int) -> bool:
     """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost disk block is not."""
     states, index = block["state"], block["class_index"]
     known = (index >= 0) & (index < classes) & (block["review"] < len(REASONS))
-    numbers = np.all([np.isfinite(block[name]) for name in NUMBERS], axis=0)
+    numbers = np.all([np.isfinite(block[name]) for name in NUMERIC_COLUMNS], axis=0)
     return bool(((states == NOT_READ) | ((states == READ) & known & numbers)).all())
 
 

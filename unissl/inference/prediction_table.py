@@ -1,7 +1,7 @@
 """The table of predictions: its columns are declared here, for predictions.parquet and test_predictions.parquet of a
 run, for the CSV and Parquet files of ``unissl predict``, and for ``Model.predict``.
 
-To add a column that follows from the probabilities, add it to ``NUMBERS``.
+To add a column that follows from the probabilities, add it to ``NUMERIC_COLUMNS``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unissl.utils.file_names import writable
 from unissl.utils.parquet_file import open_parquet, read_columns
 
 
-class Number(NamedTuple):
+class NumericColumn(NamedTuple):
     """A numeric column: how a record stores it, its type in the table, and its values (n,) from the predictions."""
 
     stored: str
@@ -34,11 +34,11 @@ class Number(NamedTuple):
     compute: Callable[[Predictions], npt.NDArray[Any]]
 
 
-NUMBERS = {
-    "class_index": Number("<i4", pa.int64(), lambda predictions: predictions.classes),
-    "confidence": Number("<f4", pa.float32(), lambda predictions: predictions.confidence),
-    "margin": Number("<f4", pa.float32(), lambda predictions: predictions.margin),
-    "outlier_score": Number("<f4", pa.float32(), lambda predictions: predictions.outlier_score),
+NUMERIC_COLUMNS = {
+    "class_index": NumericColumn("<i4", pa.int64(), lambda predictions: predictions.classes),
+    "confidence": NumericColumn("<f4", pa.float32(), lambda predictions: predictions.confidence),
+    "margin": NumericColumn("<f4", pa.float32(), lambda predictions: predictions.margin),
+    "outlier_score": NumericColumn("<f4", pa.float32(), lambda predictions: predictions.outlier_score),
 }
 SCHEMA = pa.schema(
     [
@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
         ("truth", pa.string()),
         ("truth_index", pa.int64()),
         ("class", pa.string()),
-        *((name, number.type) for name, number in NUMBERS.items()),
+        *((name, column.type) for name, column in NUMERIC_COLUMNS.items()),
         ("review", pa.string()),
     ]
 )
@@ -56,13 +56,15 @@ images (-2 and no name: out of distribution)."""
 
 READ, NOT_READ = 1, 2
 """States of a record; 0 is no state, so that an empty disk block does not pass for records."""
-RECORD = np.dtype([("state", "u1"), ("review", "u1"), *((name, number.stored) for name, number in NUMBERS.items())])
+RECORD = np.dtype(
+    [("state", "u1"), ("review", "u1"), *((name, column.stored) for name, column in NUMERIC_COLUMNS.items())]
+)
 """The prediction of one image in fixed size; ``review`` is an index into :data:`unissl.inference.review.REASONS`."""
 Records = npt.NDArray[np.void]
 
 ROW_GROUP = 64
 """Blocks of a row group of a Parquet file."""
-SUFFIXES = (".csv", ".parquet")
+TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 def to_records(predictions: Predictions, thresholds: ReviewThresholds) -> Records:
@@ -70,8 +72,8 @@ def to_records(predictions: Predictions, thresholds: ReviewThresholds) -> Record
     records = np.zeros(len(predictions.probs), dtype=RECORD)
     records["state"] = READ
     records["review"] = thresholds.reasons(predictions)
-    for name, number in NUMBERS.items():
-        records[name] = number.compute(predictions)
+    for name, column in NUMERIC_COLUMNS.items():
+        records[name] = column.compute(predictions)
     return records
 
 
@@ -79,8 +81,8 @@ def to_arrow(records: Records, class_names: Sequence[str], **columns: Sequence[A
     """Columns of records (n,) after ``columns``, which identify the images (``file``, ``row``, ``truth``)."""
     unreadable = records["state"] != READ
     arrays: dict[str, Any] = dict(columns)
-    for name in NUMBERS:
-        values = records[name].astype(np.int64) if pa.types.is_integer(NUMBERS[name].type) else records[name]
+    for name in NUMERIC_COLUMNS:
+        values = records[name].astype(np.int64) if pa.types.is_integer(NUMERIC_COLUMNS[name].type) else records[name]
         arrays[name] = pa.array(values, mask=unreadable)
     arrays["class"] = pa.array(np.array(class_names, dtype=object)[records["class_index"]], mask=unreadable)
     arrays["review"] = np.where(unreadable, UNREADABLE, np.array(REASONS, dtype=object)[records["review"]])
@@ -170,7 +172,7 @@ def file_tables(files: Sequence[str], blocks: Iterable[Records], class_names: Se
 
 def write_table(path: Path, tables: Iterable[pa.Table]) -> None:
     """Write tables one after another as CSV, or as Parquet if the suffix says so, in constant memory."""
-    if path.suffix.lower() not in ("", *SUFFIXES):
+    if path.suffix.lower() not in ("", *TABLE_SUFFIXES):
         raise UserError(f"A table cannot be written as {path.suffix}; end the name of {path} in .csv or .parquet.")
 
     def write_csv_file(partial: Path) -> None:

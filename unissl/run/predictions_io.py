@@ -22,7 +22,7 @@ from unissl.types import OOD, ImageTable
 from unissl.utils.parquet_file import intact, open_parquet, read_columns
 
 Columns = Mapping[str, npt.NDArray[Any]]
-NUMBERS = ["row", "class_index", "confidence", "outlier_score"]
+READ_COLUMNS = ["row", "class_index", "confidence", "outlier_score"]
 """Columns that are read back."""
 MIN_VALUES = {"truth_index": OOD}
 
@@ -55,12 +55,12 @@ def _image_columns(table: ImageTable, rows: npt.NDArray[np.int64]) -> dict[str, 
 
 def read_pool_predictions(folder: RunFolder, num_classes: int) -> Columns | None:
     """Numeric columns of the predictions for the pool, or None if the run had no pool."""
-    return _read(folder.predictions, NUMBERS, num_classes)
+    return _read(folder.predictions, READ_COLUMNS, num_classes)
 
 
 def read_test_predictions(folder: RunFolder, num_classes: int) -> Columns | None:
     """Numeric columns and ``truth_index`` of the predictions for test images, or None if there were none."""
-    return _read(folder.test_predictions, [*NUMBERS, "truth_index"], num_classes)
+    return _read(folder.test_predictions, [*READ_COLUMNS, "truth_index"], num_classes)
 
 
 def read_files(path: Path) -> list[str] | None:

@@ -15,7 +15,7 @@ from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions
 from unissl.inference.prediction_table import (
     NOT_READ,
-    NUMBERS,
+    NUMERIC_COLUMNS,
     SCHEMA,
     PredictionTable,
     prediction_table,
@@ -53,7 +53,7 @@ def test_tables_of_every_kind_follow_the_schema() -> None:
     columns = {"row": [4, 5, 6], "truth": ["ant", None, "cat"], "truth_index": [0, -2, 2]}
     made = prediction_table(Predictions(PROBS), ["ant", "bee", "cat"], THRESHOLDS, columns).to_arrow()
     assert made.schema == pa.schema([field for field in SCHEMA if field.name != "file"])
-    assert set(NUMBERS) < set(SCHEMA.names)
+    assert set(NUMERIC_COLUMNS) < set(SCHEMA.names)
 
 
 def test_files_by_suffix(table: PredictionTable, tmp_path: Path) -> None:
