@@ -1,4 +1,4 @@
-"""Hashes of the images and labels of a run, so that it is not resumed on other data.
+"""Whether the data of a run have changed: its split, and hashes of its images and labels, are compared at a resume.
 
 The pixel hash was computed when the images were decoded into the cache, and costs nothing here. A file that changes
 during a run does not affect that run, which uses the decoded images. At the next start its new size or time makes a new
@@ -14,7 +14,8 @@ import numpy as np
 from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
-from unissl.types import ImageTable
+from unissl.splits import read_split, write_split
+from unissl.types import ImageTable, Split
 from unissl.utils.atomic import read_json, write_json
 
 BLOCK = 1024
@@ -23,6 +24,22 @@ BLOCK = 1024
 
 def save_fingerprint(folder: RunFolder, dataset: Dataset) -> None:
     write_json(folder.data_fingerprint, dataset_fingerprint(dataset))
+
+
+def verify_data(folder: RunFolder, split: Split, dataset: Dataset) -> None:
+    """Raise if rows, labels or images are not those that the run was started with."""
+    if not folder.split.exists():  # interrupted between its first two files
+        write_split(split, folder.split)
+    elif not same_split(split, read_split(folder.split, len(dataset.train))):
+        raise data_changed_error(folder)
+    verify_fingerprint(folder, dataset)
+
+
+def same_split(one: Split, other: Split) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("labelled", "labels", "unlabelled", "heldout", "heldout_labels")
+    )
 
 
 def verify_fingerprint(folder: RunFolder, dataset: Dataset) -> None:

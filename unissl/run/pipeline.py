@@ -30,7 +30,7 @@ from unissl.run.budget import plan_budget, tune_threads
 from unissl.run.config import RunConfig, baseline_config, config_hash, effective_tree, fit_to_data, stored_config
 from unissl.run.cross_validation import cross_validate
 from unissl.run.distillation import predict_pool, predict_test, run_distillation
-from unissl.run.fingerprint import data_changed_error, save_fingerprint, verify_fingerprint
+from unissl.run.fingerprint import save_fingerprint, verify_data
 from unissl.run.fit import fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
@@ -38,12 +38,12 @@ from unissl.run.results import RunResult, write_results
 from unissl.run.schema import Summary, accuracy_interval, require
 from unissl.run.setup import build_training, predict_with_ema, restore_latest, setup_device
 from unissl.run_folder import RunFolder
-from unissl.splits import read_split, write_split
+from unissl.splits import write_split
 from unissl.splits.open_set import load_data
 from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
-from unissl.types import OOD, Split
+from unissl.types import OOD
 from unissl.utils.atomic import read_json, write_text
 from unissl.utils.progress import followed_by, log
 
@@ -189,22 +189,6 @@ def write_config_and_split(folder: RunFolder, inputs: RunInputs) -> None:
 def stored_summary(folder: RunFolder) -> dict[str, Any]:
     summary: dict[str, Any] = require(Summary, read_json(folder.summary), folder.summary)
     return summary
-
-
-def verify_data(folder: RunFolder, split: Split, dataset: Dataset) -> None:
-    """Raise if rows, labels or images are not those that the run was started with."""
-    if not folder.split.exists():  # interrupted between its first two files
-        write_split(split, folder.split)
-    elif not same_split(split, read_split(folder.split, len(dataset.train))):
-        raise data_changed_error(folder)
-    verify_fingerprint(folder, dataset)
-
-
-def same_split(one: Split, other: Split) -> bool:
-    return all(
-        np.array_equal(getattr(one, name), getattr(other, name))
-        for name in ("labelled", "labels", "unlabelled", "heldout", "heldout_labels")
-    )
 
 
 def train_and_save(
