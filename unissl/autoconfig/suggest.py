@@ -27,7 +27,7 @@ from unissl.nets import (
     preferred_image_size,
     supports_distillation,
 )
-from unissl.run.budget import MAX_STEPS_ON_FEATURES, PHOTO_STEPS, SCRATCH_MINUTES, SMALL_IMAGE_PX, choose_image_size
+from unissl.run.budget import MAX_STEPS_ON_FEATURES, PHOTO_STEPS, SCRATCH_MINUTES, SMALL_IMAGE_PX, choose_photo_size
 from unissl.run.results import OWN_DATA
 from unissl.utils.cpu import cpu_count
 
@@ -100,7 +100,7 @@ def for_photos(
     if "image_size" not in settings_group(overrides, "data"):
         multi_crop = distils and distil.get("multi_crop") is not False
         passes = CACHED_VIEWS + (EXTRA_CROPS if multi_crop else 0)
-        size, why = choose_image_size(probe, minutes, backbone, passes)
+        size, why = choose_photo_size(probe, minutes, backbone, passes)
         if not supports_distillation(backbone) and (trained_on := preferred_image_size(backbone)):
             size, why = trained_on, "the size that the backbone was trained on"
         settings["data"] = {"image_size": size}

@@ -36,12 +36,12 @@ from unissl.training.timing import seconds_per_call
 from unissl.training.trainer import step_at
 from unissl.types import Split
 
-IMAGE_SIZES_PX = (224, 192, 160, 128, 96)
+PHOTO_SIZES_PX = (224, 192, 160, 128, 96)
 """Image sizes for a pretrained backbone, the most accurate first."""
-DEFAULT_IMAGE_SIZE_PX = 160
+DEFAULT_PHOTO_SIZE_PX = 160
 """Size where the user gave no minutes. Images with a shorter side gain nothing from being enlarged beyond it."""
 SMALL_IMAGE_PX = 64
-"""Images with a shorter side below this gain nothing from more than ``DEFAULT_IMAGE_SIZE_PX``."""
+"""Images with a shorter side below this gain nothing from more than ``DEFAULT_PHOTO_SIZE_PX``."""
 PHOTO_STEPS = 250
 """Training steps on features where the user gave no minutes: hardly worse than 450, and with cross-validation there
 are five such trainings."""
@@ -74,18 +74,18 @@ def replace_budget(tree: ConfigTree, layer: Mapping[str, Any]) -> None:
                 earlier.pop(other, None)
 
 
-def choose_image_size(probe: DatasetProbe, minutes: float | None, backbone: str, extra_passes: int) -> tuple[int, str]:
+def choose_photo_size(probe: DatasetProbe, minutes: float | None, backbone: str, extra_passes: int) -> tuple[int, str]:
     """Side of the images for a frozen backbone, and the reason.
 
     Without minutes the size is fixed. With minutes it is the largest whose features are extracted in time;
     ``extra_passes`` are the passes of each image besides the first. Work grows with the area.
     """
     if minutes is None:
-        return DEFAULT_IMAGE_SIZE_PX, "the default"
+        return DEFAULT_PHOTO_SIZE_PX, "the default"
     seconds = 60 * max(FEATURE_TIME_FRACTION * minutes, REMAINING_TIME_FRACTION * (minutes - TRAINING_MINUTES))
     per_image = seconds_per_image(backbone, 3 if probe.colour else 1, extra_passes)
-    largest = IMAGE_SIZES_PX[0] if probe.side >= SMALL_IMAGE_PX else DEFAULT_IMAGE_SIZE_PX
-    sizes = [size for size in IMAGE_SIZES_PX if size <= largest]
+    largest = PHOTO_SIZES_PX[0] if probe.side >= SMALL_IMAGE_PX else DEFAULT_PHOTO_SIZE_PX
+    sizes = [size for size in PHOTO_SIZES_PX if size <= largest]
     in_time = [size for size in sizes if probe.images * per_image * (size / 128) ** 2 <= seconds]
     size = in_time[0] if in_time else sizes[-1]
     return size, f"fits {minutes:g} minutes: {1000 * per_image:.0f} ms per image at 128 px"

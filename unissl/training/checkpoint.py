@@ -34,7 +34,7 @@ from unissl.utils.bounded_io import parse_json
 from unissl.utils.progress import log
 
 FORMAT = "unissl-checkpoint-1"
-KEEP = 2
+MAX_CHECKPOINTS = 2
 MAX_THREADS = 4096
 _NAME = re.compile(r"step-(\d+)\.safetensors")
 _MOMENTUM = re.compile(r"optimizer\.([0-9]{1,9})\..+")
@@ -56,7 +56,7 @@ class TrainState:
 
 
 def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -> Path:
-    """Write the state; keep the newest two."""
+    """Write the state; keep the newest ``MAX_CHECKPOINTS``."""
     tensors = _tensors(state)
     meta = {
         "format": FORMAT,
@@ -73,7 +73,7 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
     path = folder / f"step-{state.step:08d}.safetensors"
     write_tensors(path, tensors, {"unissl": json.dumps(meta)})
     with explain_disk_errors(folder):
-        for old in list_checkpoints(folder)[:-KEEP]:
+        for old in list_checkpoints(folder)[:-MAX_CHECKPOINTS]:
             old.unlink()
     return path
 

@@ -20,7 +20,7 @@ from unissl.errors import UserError
 from unissl.features import BATCH
 from unissl.methods.registry import get_method
 from unissl.nets import DEFAULT_BACKBONE, backbone_installed
-from unissl.run.budget import DEFAULT_IMAGE_SIZE_PX, IMAGE_SIZES_PX, PHOTO_STEPS, choose_image_size, seconds_per_image
+from unissl.run.budget import DEFAULT_PHOTO_SIZE_PX, PHOTO_SIZES_PX, PHOTO_STEPS, choose_photo_size, seconds_per_image
 from unissl.run.config import RunConfig, build_config
 
 needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
@@ -75,10 +75,10 @@ def test_grey_images_stored_in_colour_are_grey(tmp_path: Path) -> None:
 def test_a_folder_of_photos_gets_the_frozen_backbone(tmp_path: Path) -> None:
     config, reasons = suggested({"data": {"name": "folder", "root": str(folder(tmp_path))}})
     assert config.net.freeze_backbone and config.net.name == DEFAULT_BACKBONE
-    assert config.data.image_size == DEFAULT_IMAGE_SIZE_PX and config.train.steps == PHOTO_STEPS
+    assert config.data.image_size == DEFAULT_PHOTO_SIZE_PX and config.train.steps == PHOTO_STEPS
     assert config.distil.epochs == 4.0
     assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
-    assert any(f"image size {DEFAULT_IMAGE_SIZE_PX} px" in reason for reason in reasons)
+    assert any(f"image size {DEFAULT_PHOTO_SIZE_PX} px" in reason for reason in reasons)
 
 
 @needs_weights
@@ -161,16 +161,16 @@ def test_with_minutes_the_size_follows_the_time(
     minutes: float | None, per_image: float, side: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *arguments: per_image)
-    assert choose_image_size(DatasetProbe(6000, 400, 100, side, True), minutes, DEFAULT_BACKBONE, 4)[0] == size
+    assert choose_photo_size(DatasetProbe(6000, 400, 100, side, True), minutes, DEFAULT_BACKBONE, 4)[0] == size
 
 
 def test_the_largest_size_that_is_in_time_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Just enough and just too little for each size: of ten minutes, 4.5 are for features."""
-    for larger, size in pairwise(IMAGE_SIZES_PX):
+    for larger, size in pairwise(PHOTO_SIZES_PX):
         enough = 60 * 4.5 / (6000 * (larger / 128) ** 2)
         for factor, expected in ((0.999, larger), (1.001, size)):
             monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *_, f=factor, e=enough: f * e)
-            chosen, _ = choose_image_size(PROBE, 10, DEFAULT_BACKBONE, 4)
+            chosen, _ = choose_photo_size(PROBE, 10, DEFAULT_BACKBONE, 4)
             assert chosen == expected
 
 

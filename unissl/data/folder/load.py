@@ -19,7 +19,7 @@ from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.cache import Entry, cached
 from unissl.utils.file_names import name_issues, printable, writable
 
-DEFAULT_SIZE = 32
+DEFAULT_IMAGE_SIZE = 32
 
 
 def load_folder(config: DataConfig, index: FolderIndex | None = None) -> Dataset:
@@ -32,7 +32,7 @@ def load_folder(config: DataConfig, index: FolderIndex | None = None) -> Dataset
     train = index or scan_folder(config)
     if train is None or train.root != Path(config.root or ""):
         raise ValueError("the index belongs to another folder")
-    size = config.image_size or DEFAULT_SIZE
+    size = config.image_size or DEFAULT_IMAGE_SIZE
     test = train.test
     if config.test_holdout is not None:
         rows = choose_holdout(train.labels, config.test_holdout)
