@@ -407,6 +407,13 @@ def test_the_python_of_the_api_page_runs(here: Path) -> None:
     assert (here / "model.onnx.json").exists() and (here / "predictions.csv").exists()
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"- [^:\n]+: (\S+\.md)$", text.split("\nnav:")[1], re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"package.md"}
+    assert sorted(listed) == sorted(pages | {"index.md", "CONTRIBUTING.md", "CHANGELOG.md"})
+
+
 def test_the_page_of_the_package_has_nothing_that_a_registry_cannot_show() -> None:
     text = (ROOT / "docs" / "package.md").read_text(encoding="utf-8")
     assert "](" not in text and 'readme = "docs/package.md"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_helpers import succeed
+from cli_helpers import call, succeed
 
 VERBS = ("demo", "train", "evaluate", "predict", "split", "datasets", "methods", "report", "export", "paper")
 SLOW = ("torch", "numpy", "sklearn", "matplotlib", "pyarrow", "pydantic", "PIL", "rich.markdown")
@@ -27,11 +27,15 @@ def test_help_imports_nothing_slow(words: tuple[str, ...]) -> None:
     assert done.stdout.splitlines()[-1] == "code 0 slow []"
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, "paper list", "paper run", "paper table", "paper figure"])
 def test_every_verb_shows_an_example(verb: str) -> None:
-    assert f"Example: unissl {verb}" in succeed(verb, "--help").out
+    assert f"Example: unissl {verb}" in succeed(*verb.split(), "--help").out
+
+
+def test_there_is_no_verb_for_benchmarks() -> None:
+    assert call("bench").code == 2
 
 
 def test_overview_names_every_verb() -> None:
-    said = succeed("--help").out
-    assert all(f" {verb} " in said for verb in VERBS) and "unissl demo" in said
+    overview = succeed("--help").out
+    assert all(f" {verb} " in overview for verb in VERBS) and "unissl demo" in overview
