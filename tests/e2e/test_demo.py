@@ -17,7 +17,7 @@ def test_demo_compares_three_methods_and_shows_them_again(here: Path) -> None:
         assert 0 <= numbers["last"] <= 1 and numbers["seconds"] > 0
         assert f"{numbers['last']:.1%}" in first.out and name in first.out
     gain = summary["methods"]["sage"]["last"] - summary["methods"]["labels-only"]["last"]
-    assert f"worth {100 * gain:+.1f} points to SAGE" in first.out
+    assert f"Gain of SAGE over the labels-only baseline: {100 * gain:+.1f} points" in first.out
     assert "Summary: runs/demo/summary.json" in first.out
 
     before = snapshot(here)

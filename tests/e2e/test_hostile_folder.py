@@ -37,9 +37,9 @@ if __name__ == "__main__":
 """
 SETTINGS = """
 import os
-from unissl.utils.current_folder import kept_out
+from unissl.utils.current_folder import ignore_current_folder
 
-with kept_out():
+with ignore_current_folder():
     import matplotlib
     import numba
     numba.core.config.reload_config()  # as every compilation does

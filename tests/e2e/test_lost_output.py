@@ -101,7 +101,7 @@ def assert_told(case: str, outcome: Outcome) -> None:
     assert "Traceback" not in outcome.err
     if code and err == "err":
         *_, last = outcome.err.splitlines()
-        assert last.startswith("error: What the command printed is lost, since standard output cannot be written (")
+        assert last.startswith("error: The output is lost, since standard output cannot be written (")
         assert ("closed" if out is None else "No space left on device") in last
     else:
         assert "error" not in outcome.err
@@ -109,10 +109,10 @@ def assert_told(case: str, outcome: Outcome) -> None:
 
 @every_case
 def test_training_ends_with_all_results(case: str, unissl: Command, here: Path) -> None:
-    more = () if case == "reader left" else ("--no-reference",)
+    more = () if case == "reader left" else ("--no-baseline",)
     outcome = unissl(case, *TRAIN, *more, "--set", "train.checkpoint_every=1", "--out", "run")
     assert_told(case, outcome)
-    for folder in (here / "run",) if more else (here / "run", here / "run" / "labels-only"):
+    for folder in (here / "run",) if more else (here / "run", here / "run" / "baseline"):
         assert json.loads((folder / "summary.json").read_text())["steps"] == 2
         assert (folder / "model.safetensors").stat().st_size > 1000
     if CASES[case][0] == "out":
@@ -146,7 +146,7 @@ def test_the_demo_ends_with_all_results(unissl: Command, here: Path) -> None:
 @pytest.mark.parametrize("case", ["reader left", "stdout full", "stdout closed", "both closed"])
 def test_verbs_that_only_print(case: str, unissl: Command, finished_run: Path) -> None:
     verbs = ("methods", "methods --markdown", "datasets", "split --data digits", "paper list", "--help", "--version")
-    more = ("paper list --format csv", "paper table table1 --scale mini", "paper run table1 --dry-run")
+    more = ("paper list --format csv", "paper run table1 --dry-run")
     for words in verbs + more:
         assert_told(case, unissl(case, *words.split()))
     assert_told(case, unissl(case, "evaluate", finished_run))
@@ -180,7 +180,7 @@ def in_shell(line: str, seconds: int = 120) -> Outcome:
 
 def test_training_into_head_in_a_shell(here: Path) -> None:
     """The first line is out long before the end of training."""
-    outcome = in_shell(f"unissl {' '.join(TRAIN)} --set train.evaluations=2 --no-reference --out run 2>&1 | head -1")
+    outcome = in_shell(f"unissl {' '.join(TRAIN)} --set train.evaluations=2 --no-baseline --out run 2>&1 | head -1")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.count("\n") == 1
     assert (here / "run" / "summary.json").exists()

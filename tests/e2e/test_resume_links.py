@@ -17,7 +17,7 @@ def cut_off(here: Path, cut_off_run: Path) -> Path:
     return Path(shutil.copytree(cut_off_run, here / "run"))
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "plots", "folds", "labels-only", ".lock"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "plots", "folds", "baseline", ".lock"])
 def test_links_inside_are_refused(refuses: Refuses, here: Path, cut_off: Path, name: str) -> None:
     """What they lead to is what was there before, so that nothing but the link is out of order."""
     (cut_off / "plots").mkdir()
@@ -30,7 +30,7 @@ def test_links_inside_are_refused(refuses: Refuses, here: Path, cut_off: Path, n
 def test_a_run_that_is_linked_as_a_whole_goes_on(here: Path, cut_off: Path) -> None:
     cut_off.rename(here / "other-disk")
     cut_off.symlink_to(here / "other-disk")
-    succeed(*RESUME, "--no-reference")
+    succeed(*RESUME)
     assert (here / "other-disk" / "summary.json").is_file()
 
 
@@ -43,6 +43,6 @@ def test_links_in_the_place_of_results_are_replaced(here: Path, cut_off: Path) -
     (cut_off / "plots" / "learning_curves.svg").symlink_to(here / "elsewhere" / "a")
     (cut_off / "model.safetensors").symlink_to(here / "elsewhere" / "b")
     (cut_off / f".manifest.json.{os.getpid()}.draft").symlink_to(here / "elsewhere" / "c")
-    succeed(*RESUME, "--no-reference")
+    succeed(*RESUME)
     assert snapshot(here / "elsewhere") == before
     assert not (cut_off / "plots" / "learning_curves.svg").is_symlink()

@@ -79,7 +79,7 @@ def _store_arrays(images: np.ndarray[Any, Any], names: Sequence[str], target: Pa
 
     def write(path: Path) -> None:
         with open(path, "wb") as handle:
-            np.savez(handle, images=images, labels=labels, class_names=np.frombuffer(text.encode(), np.uint8))
+            np.savez(handle, images=images, labels=labels, class_names=np.array(list(text.encode()), np.uint8))
 
     write_atomically(target, write)
     return {"name": "arrays", "root": str(target)}

@@ -97,7 +97,7 @@ def test_moments_use_evenly_spaced_images_of_a_large_set() -> None:
 def test_unknown_name_suggests() -> None:
     with pytest.raises(UserError, match=r"Unknown data set 'cifar-10'. Did you mean 'cifar10'"):
         load(DataConfig(name="cifar-10"))
-    with pytest.raises(UserError, match="Known: cifar10, cifar100, digits, fashion-mnist, folder, food101"):
+    with pytest.raises(UserError, match="Known: arrays, cifar10, cifar100, digits, fashion-mnist, folder, food101"):
         load(DataConfig(name="zzz"))
 
 

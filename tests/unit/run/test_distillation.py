@@ -300,9 +300,7 @@ def test_a_folder_that_contradicts_itself_gets_one_sentence(
 
 def test_refused_without_a_backbone_that_has_such_stages() -> None:
     for net in ({"name": "small"}, {"name": "efficientnet-lite0", "pretrained": True}):
-        with pytest.raises(
-            UserError, match=r"distil\.epochs needs net.freeze_backbone and a backbone"
-        ):
+        with pytest.raises(UserError, match=r"distil\.epochs needs net.freeze_backbone and a backbone"):
             build_config({"net": net, "distil": DISTIL})
     build_config({"net": FROZEN, "distil": DISTIL})
 
