@@ -38,7 +38,7 @@ OLD = {
     r"who looks like whom|what it says about|speaks? against": "say what the component computes",
     r"middle squares?|blown up|blows? up": "centre crop, enlarged",
     r"mistakes and trust|map of the images|labels to check|perhaps none": "a heading of the report",
-    r"taken up|take up|takes up": "resume",
+    r"taken up|takes? up (a|the|this|that) (run|training|build|state|command)": "resume",
     r"train\.(epochs|folds)|data\.(size|groups|holdout)": "settings of 0.2",
     r"optim\.(ema|backbone_lr)|net\.(frozen|train_blocks)": "settings of 0.2",
     r"split\.(heldout|profile|labelled_profile|labelled_share|counts|label_pool|unknown_\w+)": "settings of 0.2",
