@@ -25,15 +25,10 @@ TESTS = Path(__file__).parents[1]
 PROCESSES = """
 from pathlib import Path
 from tiny_grid import nothing, tiny_task
-from unissl.bench.startup import Command
-from unissl.bench.worker import Worker
 from unissl.paper.engines.local import LocalEngine
 
 if __name__ == "__main__":
     print(*(report.state for report in LocalEngine(1, nothing).run([tiny_task(Path("../results").resolve())])))
-    with Worker(Command(("-c", "import json"))) as worker:
-        worker.wait_until_ready()
-        worker.turn()
 """
 SETTINGS = """
 import os
@@ -109,7 +104,7 @@ def test_trial_of_the_processor(path: str | None, hostile: Path, marks: Marks, m
     assert marks() == []
 
 
-def test_processes_of_a_grid_and_of_the_benchmark(hostile: Path, marks: Marks, tmp_path: Path) -> None:
+def test_processes_of_a_grid(hostile: Path, marks: Marks, tmp_path: Path) -> None:
     assert run_in(hostile, script(tmp_path / "program", PROCESSES)) == "done\n"
     assert marks() == []
 
