@@ -1,9 +1,11 @@
 """unissl: image classifiers from a handful of labels and many unlabelled images of unknown class mix."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # not from typing: of ``python -m unissl``, a typing.py in the current folder would be run here
 if TYPE_CHECKING:
+    from typing import Any
+
     from unissl.estimators import SAGEClassifier, SemiSupervisedClassifier
     from unissl.run_config import RunConfig, build_config
     from unissl.runs import Run, resume, run
@@ -21,7 +23,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import torch only when something needs it, so that the command line answers at once."""
     if name in {"Run", "resume", "run"}:
         return getattr(importlib.import_module("unissl.runs"), name)

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
+from unissl import current_folder
 from unissl.bench.measure import Report
 from unissl.bench.usage import usage
 from unissl.errors import UserError
@@ -76,6 +77,7 @@ def repeat(turn: Callable[..., None], call: Callable[[], object]) -> None:
 
 def _serve(pipe: Connection, task: Task, threads: int | None, prepare: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that asks for turns
+    current_folder.ignore_settings()
     try:
         if prepare is not None:
             prepare()
@@ -99,7 +101,7 @@ class Worker:
         context.set_forkserver_preload([PRELOADED])
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, task, threads, prepare), daemon=True)
-        self._process.start()
+        current_folder.start(self._process)
         theirs.close()
 
     def __enter__(self) -> Self:

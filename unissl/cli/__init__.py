@@ -18,6 +18,7 @@ from unissl.cli.predict import predict
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
+from unissl.current_folder import kept_out
 from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
 from unissl.train.signals import leave_when_asked
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> Never:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        with leave_when_asked(), processes():
+        with leave_when_asked(), kept_out(), processes():
             if launched() and words[:1] != ["train"]:
                 raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")
             app(words, exit_on_error=False, print_error=False, result_action="return_value")

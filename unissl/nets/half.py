@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from unissl.current_folder import NEUTRAL
 from unissl.nets.base import Network
 from unissl.nets.efficientnet_lite import EfficientNetLite
 
@@ -51,9 +52,15 @@ def cpu_computes_in_half() -> bool:
 
 @lru_cache
 def survives(trial: str) -> bool:
-    """Whether a process of its own gets through: some virtual machines announce instructions and kill who uses them."""
+    """Whether a process of its own gets through: some virtual machines announce instructions and kill who uses them.
+
+    A torch.py in the current folder is not run for torch: -P leaves that folder out, and the process starts in another,
+    for the sake of relative names in $PYTHONPATH. Not -I, which also leaves out $PYTHONPATH and what was installed with
+    ``pip --user``, where torch may be; nor a fork, which torch's threads do not survive.
+    """
+    command = [sys.executable, "-P", "-c", trial]
     try:
-        return subprocess.run([sys.executable, "-c", trial], capture_output=True, timeout=60).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=60, cwd=NEUTRAL).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 

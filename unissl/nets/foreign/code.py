@@ -78,9 +78,13 @@ def _hash_of_code(factory: object) -> str:
 
 @contextmanager
 def _current_folder_importable() -> Iterator[None]:
-    """As with ``python -m``: an installed command does not look there by itself."""
+    """An installed command does not look there by itself. Behind all else, unlike with ``python -m``: the folder may be
+    a stranger's run, whose modules must not take the place of an installed package that the user trusts."""
     here = os.getcwd()
-    sys.path.insert(0, here)
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
     try:
         yield
     finally:

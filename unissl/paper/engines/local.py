@@ -19,6 +19,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import cast
 
+from unissl import current_folder
 from unissl.paper.work import Prepare, Report, Task, record_failure, work
 
 
@@ -65,13 +66,14 @@ def _context() -> BaseContext:
 def _start(task: Task, prepare: Prepare, context: BaseContext) -> _Worker:
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_work_and_answer, args=(task, prepare, there), name=task.name)  # type: ignore[attr-defined]
-    process.start()
+    current_folder.start(process)
     there.close()  # so that the end of the process is the end of the pipe
     return _Worker(task, process, here)
 
 
 def _work_and_answer(task: Task, prepare: Prepare, answer: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to pass on
+    current_folder.ignore_settings()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     answer.send(work(task, prepare))
 

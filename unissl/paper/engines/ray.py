@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unissl.current_folder import elsewhere, ignore_settings
 from unissl.errors import UserError
 from unissl.paper.work import Prepare, Report, Task, record_failure, work
 
@@ -35,24 +36,30 @@ class RayEngine:
         except ImportError:
             raise UserError(MISSING) from None
         begun_here = not ray.is_initialized()
+        folder = os.getcwd() if begun_here and not self._cluster else None
         if begun_here:
             self._connect(ray)
         try:
-            yield from self._collect(ray, tasks)
+            yield from self._collect(ray, tasks, folder)
         finally:
             if begun_here:
                 ray.shutdown()
 
+    @property
+    def _cluster(self) -> str | None:
+        return self.address or os.environ.get("RAY_ADDRESS")
+
     def _connect(self, ray: Any) -> None:
-        address = self.address or os.environ.get("RAY_ADDRESS")
+        address = self._cluster
         quiet = {"log_to_driver": False, "configure_logging": False}
         try:
-            if address:
-                ray.init(address=address, **quiet)
-            else:
-                os.environ.setdefault("RAY_worker_niceness", "0")  # here the runs are all there is to do
-                cpus = max(1, round(self.jobs * self.cpus))
-                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
+            with elsewhere():  # workers look for modules in the folder that this is called in, before all others
+                if address:
+                    ray.init(address=address, **quiet)
+                else:
+                    os.environ.setdefault("RAY_worker_niceness", "0")  # here the runs are all there is to do
+                    cpus = max(1, round(self.jobs * self.cpus))
+                    ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
             said = " ".join(str(error).split())[:200]
             raise UserError(
@@ -60,11 +67,11 @@ class RayEngine:
                 "`ray start --head`, or use --engine local."
             ) from None
 
-    def _collect(self, ray: Any, tasks: Sequence[Task]) -> Iterator[Report]:
+    def _collect(self, ray: Any, tasks: Sequence[Task], folder: str | None) -> Iterator[Report]:
         # max_calls: a process of its own for every run, as in the local engine
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries, "max_calls": 1}
-        remote = ray.remote(**options)(work)
-        waiting = {remote.options(name=task.name).remote(task, self.prepare): task for task in tasks}
+        remote = ray.remote(**options)(_work_in)
+        waiting = {remote.options(name=task.name).remote(folder, task, self.prepare): task for task in tasks}
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             task = waiting.pop(done)
@@ -77,3 +84,11 @@ class RayEngine:
                     ray.cancel(other, force=False)
                 waiting.clear()
             yield report
+
+
+def _work_in(folder: str | None, task: Task, prepare: Prepare) -> Report:
+    """Relative names in the environment are meant from the folder of the command; Ray itself was started elsewhere."""
+    if folder is not None:
+        os.chdir(folder)
+    ignore_settings()
+    return work(task, prepare)
