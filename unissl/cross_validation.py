@@ -24,7 +24,7 @@ from unissl.distributed.agreement import from_first
 from unissl.errors import UserError
 from unissl.evaluate.metrics import score
 from unissl.finish_training import finish_training
-from unissl.record import RunFolder, read_json, write_json
+from unissl.record import FOLDS, RunFolder, read_json, write_json
 from unissl.run_config import RunConfig, identity
 from unissl.train.learner import Learner
 from unissl.types import Split
@@ -107,11 +107,11 @@ def _refit(
     config: RunConfig, folder: RunFolder, split: Split, held: Positions, number: int, batches: Batches, quiet: bool
 ) -> Positions:
     """The classes that a training without the labels at ``held`` gives to their images."""
-    done = folder.path / "folds" / f"{number}.json"
+    place = from_first(lambda: folder.inside(FOLDS, str(number)))
+    done = folder.path / FOLDS / f"{number}.json"
     before = from_first(lambda: _stored(done, len(held), split.num_classes) if done.exists() else None)
     if before is not None:
         return np.array(before, dtype=np.int64)
-    place = RunFolder(folder.path / "folds" / str(number))
     from_first(place.create)
     config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 1})})
     state, own = assemble_on(config, batches.views, without(split, held), batches.device)

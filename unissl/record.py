@@ -14,6 +14,9 @@
     report.html         all of it on one page, for people
 
 Files are written beside their place and moved into it, so a reader sees the old one or the new one, never a half.
+
+A folder may come from a stranger. It may itself be reached through a link; links inside it are never written through,
+since they lead to files that are not the run's.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -35,6 +39,8 @@ from unissl.distributed.group import current
 from unissl.errors import UserError
 from unissl.reading import parse_json, read_text, refuse_halves
 
+FOLDS, REFERENCE = "folds", "labels-only"
+"""Folders inside a run's: for the refits of its estimate, and for the run that it is compared with."""
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
 """Fields that differ between two runs of the same configuration."""
 
@@ -55,11 +61,57 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise UserError(f"Cannot write {path} ({reason}); choose another place with --out.") from error
 
 
+def own_folder(top: Path, *names: str) -> Path:
+    """The folder ``top``/names, which need not be there; links on the way from ``top`` to it are refused."""
+    place = top
+    for name in names:
+        place /= name
+        _refuse_others(place, "folder")
+    return place
+
+
+def own_file(path: Path) -> Path:
+    """``path``, which need not be there; a link, which leads elsewhere, and a pipe, which hangs, are refused."""
+    _refuse_others(path, "file")
+    return path
+
+
+def open_own(path: Path, mode: Literal["rb", "ab", "a+b", "r+b", "wb", "w+b", "xb"]) -> BinaryIO:
+    """``open`` of a regular file that is no link, whatever is put in its place meanwhile."""
+    return open(own_file(path), mode, opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
+    descriptor = os.open(path, flags | careful, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_own(Path(path), "not a regular file", "file")
+    return descriptor
+
+
+def _refuse_others(path: Path, wanted: Literal["file", "folder"]) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:  # nothing is there, or nothing can be: writing will say so
+        return
+    if stat.S_ISLNK(mode):
+        raise _not_own(path, "a symbolic link", wanted)
+    if not (stat.S_ISREG(mode) if wanted == "file" else stat.S_ISDIR(mode)):
+        raise _not_own(path, f"not a {'regular file' if wanted == 'file' else 'folder'}", wanted)
+
+
+def _not_own(path: Path, found: str, wanted: str) -> UserError:
+    return UserError(f"{path} is {found}, and nothing is written through it; put a real {wanted} there, or remove it.")
+
+
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` make a file beside ``path``, flush it to the disk and move it into place."""
+    """Let ``write`` fill a file beside ``path``, flush it to the disk and move it into place."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     with disk_errors(path):
         try:
+            draft.unlink(missing_ok=True)
+            open_own(draft, "xb").close()  # made here, for a link of this name would be written through
             write(draft)
             with draft.open("rb") as handle:
                 os.fsync(handle.fileno())
@@ -154,8 +206,19 @@ class RunFolder:
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
+    def inside(self, *names: str) -> RunFolder:
+        """The folder of another run in this one."""
+        return RunFolder(own_folder(self.path, *names))
+
+    def refuse_links(self) -> None:
+        """Refuse what would lead writing elsewhere, before hours of training and not after."""
+        own_file(self.metrics)
+        for name in (self.checkpoints.name, self.plots.name, FOLDS, REFERENCE):
+            own_folder(self.path, name)
+
     def remove_drafts(self) -> None:
         """Clear away what a killed process was about to write."""
+        self.refuse_links()
         with disk_errors(self.path):
             for folder in (self.path, self.checkpoints, self.plots):
                 for draft in folder.glob(".*.draft"):
@@ -164,25 +227,25 @@ class RunFolder:
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         if not current().first:
             return
-        with disk_errors(self.metrics), self.metrics.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(line) + "\n")
+        with disk_errors(self.metrics), open_own(self.metrics, "ab") as handle:
+            handle.write(json.dumps(line).encode() + b"\n")
 
     def metrics_size(self) -> int:
         """Bytes of metrics that are safely on the disk."""
         if not self.metrics.exists():
             return 0
-        with disk_errors(self.metrics), self.metrics.open("rb") as handle:
+        with disk_errors(self.metrics), open_own(self.metrics, "rb") as handle:
             os.fsync(handle.fileno())
         return self.metrics.stat().st_size
 
     def cut_metrics(self, size: int) -> None:
         """Drop the lines that were written after the checkpoint that training continues from."""
-        present = self.metrics.stat().st_size if self.metrics.exists() else 0
+        present = own_file(self.metrics).stat().st_size if self.metrics.exists() else 0
         if present < size:
             raise UserError(f"{self.metrics} has lost lines since the checkpoint; restore it or train again.")
         if present > size:
-            with disk_errors(self.metrics):
-                os.truncate(self.metrics, size)
+            with disk_errors(self.metrics), open_own(self.metrics, "r+b") as handle:
+                handle.truncate(size)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics.exists():

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from unissl.distributed.agreement import from_first
 from unissl.errors import UserError
-from unissl.record import RunFolder
+from unissl.record import RunFolder, own_file
 
 NAME = ".lock"
 
@@ -43,6 +43,8 @@ class Hold:
     def take(self) -> None:
         self.made = not self.folder.path.exists()
         self.folder.create()
+        self.folder.refuse_links()
+        own_file(self.place)  # older versions of filelock empty the file that a link leads to
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about the marker file, see above

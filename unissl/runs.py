@@ -37,7 +37,7 @@ from unissl.further_training import (
 from unissl.material import front, views_of_test
 from unissl.methods.registry import get_method
 from unissl.open_set import load_data
-from unissl.record import RunFolder, read_json, write_text
+from unissl.record import REFERENCE, RunFolder, read_json, write_text
 from unissl.report.stored import Summary, require
 from unissl.results import write_results
 from unissl.run_config import RunConfig, config_facts, fit_to_data, identity, stored_config
@@ -50,8 +50,6 @@ from unissl.train.memory import memory_errors
 from unissl.types import OUTSIDE, Split
 
 Rows = npt.NDArray[np.int64]
-REFERENCE = "labels-only"
-"""Folder inside a run's for the run that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def take_place(folder: RunFolder, config: RunConfig, split: Split, dataset: Data
     begin(folder, config, split)
     note_content(folder, dataset)
     if reference:  # says that one is wanted, whatever happens until it begins
-        RunFolder(folder.path / REFERENCE).create()
+        folder.inside(REFERENCE).create()
 
 
 def begin(folder: RunFolder, config: RunConfig, split: Split) -> None:

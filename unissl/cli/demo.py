@@ -48,7 +48,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     said = given({"seed": seed, "train": {"steps": steps}, "machine": {"threads": threads}})
     results = {}
     for name in METHODS:
-        folder = RunFolder(out / name)
+        folder = top.inside(name)
         tree = merge(said, {"method": {"name": name}})
         if folder.holds_run:
             results[name] = resume(folder.path, tree).summary

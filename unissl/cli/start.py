@@ -17,9 +17,8 @@ def start_or_resume(
     from unissl.distributed.agreement import from_first
     from unissl.errors import UserError
     from unissl.recipes import with_recipe
-    from unissl.record import RunFolder
+    from unissl.record import REFERENCE, RunFolder
     from unissl.run_config import build_config, stored_config
-    from unissl.runs import REFERENCE
     from unissl.runs import resume as resume_run
     from unissl.runs import run as start_run
 

@@ -111,11 +111,11 @@ def train_reference(finished: Run, quiet: bool) -> Run:
     """Labels-only with everything else alike, inside the folder of the run it is compared with."""
     from unissl.config import to_tree
     from unissl.distributed.agreement import from_first
-    from unissl.record import RunFolder
+    from unissl.record import REFERENCE
     from unissl.run_config import reference_config
-    from unissl.runs import REFERENCE, resume, run
+    from unissl.runs import resume, run
 
-    folder = RunFolder(finished.folder.path / REFERENCE)
+    folder = from_first(lambda: finished.folder.inside(REFERENCE))
     if from_first(lambda: folder.holds_run):
         return resume(folder.path, {"machine": to_tree(finished.config.machine)}, quiet=quiet)
     return run(reference_config(finished.config), folder.path, quiet=quiet)

@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 
 from unissl.errors import UserError
 from unissl.reading import parse_json, read_text
+from unissl.record import open_own, own_file, own_folder
 
 FORMAT = 3
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
@@ -62,7 +63,8 @@ def save_array(path: Path, array: Array) -> None:
     """Like ``np.save``, whose own writing hides the reason when the disk is full."""
     buffer = io.BytesIO()
     np.save(buffer, array)
-    path.write_bytes(buffer.getvalue())
+    with open_own(path, "wb") as file:
+        file.write(buffer.getvalue())
 
 
 def cache_folder() -> Path:
@@ -99,8 +101,9 @@ def cached(kind: str, sources: Sequence[str | Path], settings: Mapping[str, Any]
 
 
 def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
-    temporary = final.with_name(final.name + ".tmp")
-    if not (temporary / DRAFT).exists():
+    temporary = own_folder(final.parent, final.name + ".tmp")
+    own_folder(final.parent, final.name)
+    if not _can_go_on(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(exist_ok=True)
     try:
@@ -111,7 +114,8 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
             files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path), "front": _front(path)}
         manifest = temporary / "manifest.json"
         facts = json.loads(json.dumps({"format": FORMAT, **about, "files": files, "meta": meta}))
-        manifest.write_text(json.dumps({**facts, "digest": _digest(facts)}), encoding="utf-8")
+        with open_own(manifest, "wb") as file:
+            file.write(json.dumps({**facts, "digest": _digest(facts)}).encode())
         _flush(manifest)
         for own in temporary.glob(".*"):
             own.unlink()
@@ -126,17 +130,29 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
         raise
 
 
+def _can_go_on(temporary: Path) -> bool:
+    """Whether there is a draft; a folder with anything but files in it is none, since a builder leaves no links."""
+    try:
+        with os.scandir(temporary) as entries:
+            plain = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+    except OSError:
+        return False
+    return DRAFT in plain and all(plain.values())
+
+
 def _open(folder: Path) -> Entry | None:
     """The entry in ``folder`` if its files are those of its manifest. Large ones are hashed at their front only: a
     flipped bit among pixels is a pixel, one among labels or rows is not."""
     try:
+        if not (folder / "manifest.json").is_file():  # reading a pipe would hang
+            return None
         manifest = parse_json(read_text(folder / "manifest.json"))
         if manifest.pop("digest") != _digest(manifest):
             return None
         arrays, hashes = {}, {}
         for name, facts in manifest["files"].items():
             size = (folder / name).stat().st_size
-            if size != facts["bytes"] or _front(folder / name) != facts["front"]:
+            if not (folder / name).is_file() or size != facts["bytes"] or _front(folder / name) != facts["front"]:
                 return None
             if size <= SMALL_FILE and _sha256(folder / name) != facts["sha256"]:
                 return None
@@ -151,7 +167,7 @@ def _open(folder: Path) -> Entry | None:
 @contextmanager
 def _lock(final: Path) -> Iterator[None]:
     final.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{final}.lock")
+    lock = FileLock(own_file(final.with_name(f"{final.name}.lock")))
     try:
         lock.acquire(timeout=2)
     except Timeout:
@@ -169,7 +185,7 @@ def _remove_abandoned(folder: Path) -> None:
     for temporary in folder.glob("*.tmp"):
         if _age_in_days(temporary / DRAFT) < DRAFT_DAYS:
             continue
-        lock = FileLock(f"{temporary.with_suffix('')}.lock")
+        lock = FileLock(own_file(temporary.with_suffix(".lock")))
         try:
             with lock.acquire(timeout=0):
                 shutil.rmtree(temporary, ignore_errors=True)

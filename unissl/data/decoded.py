@@ -18,6 +18,7 @@ from unissl.data.cache import DRAFT
 from unissl.data.decode import Picture
 from unissl.data.oddities import Marks, Oddity
 from unissl.data.row_writer import RowWriter
+from unissl.record import open_own
 
 PIXELS = ".pixels.npy"
 FLUSH_BYTES = 32 << 20
@@ -34,7 +35,8 @@ class DecodedRows:
         self.pixels, self.finished, self._path = folder / PIXELS, folder / "images.npy", folder / DRAFT
         self.shape = shape
         self.marks = self._take_up()
-        self._file = self._path.open("r+b" if self.marks.any() else "w+b")  # marks of rows that are not there go first
+        # Marks of rows that are not there go first.
+        self._file = open_own(self._path, "r+b" if self.marks.any() else "w+b")
         self._file.truncate(self.marks.nbytes)
         self._writer = RowWriter(self.pixels, shape)
         self._unmarked: list[int] = []

@@ -10,6 +10,8 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from unissl.record import open_own
+
 
 class RowWriter:
     """An .npy file of uint8 filled row by row, in any order, by plain writes.
@@ -19,7 +21,7 @@ class RowWriter:
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         header = self.header(shape)
-        self._file = path.open("r+b" if path.exists() else "wb")  # rows that are there already stay
+        self._file = open_own(path, "r+b" if path.exists() else "wb")  # rows that are there already stay
         self._file.write(header)
         self._start = len(header)
         self._stride = int(np.prod(shape[1:]))

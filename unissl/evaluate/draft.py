@@ -21,7 +21,7 @@ from unissl.errors import UserError
 from unissl.evaluate.doubt import REASONS
 from unissl.evaluate.stream import CHUNK, NOT_READ, READ, RECORD, Records
 from unissl.reading import parse_json
-from unissl.record import RunFolder, disk_errors
+from unissl.record import RunFolder, disk_errors, open_own
 
 FORMAT = "unissl-draft-1"
 MOST_THREADS = 4096
@@ -37,7 +37,7 @@ class Draft:
         self.total = len(files)
         owner = {"format": FORMAT, "chunk": CHUNK, "model": _hash_of_model(folder), "files": _hash_of_names(files)}
         with disk_errors(out):
-            self._file: BinaryIO = open(self.path, "a+b")  # noqa: SIM115
+            self._file: BinaryIO = open_own(self.path, "a+b")
         try:
             self._lock()
             self.threads = self._take_up(owner, threads)

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from unissl.data.cache import cache_folder
+from unissl.errors import UserError
+from unissl.record import open_own, own_folder
 
 HASH = hashlib.sha256().digest_size
 
@@ -24,7 +26,7 @@ def place(*says: str) -> Path:
 
 def recall(path: Path) -> bytes | None:
     try:
-        kept = path.read_bytes() if _only_ours(path) and _only_ours(path.parent) else b""
+        kept = path.read_bytes() if _only_ours(path) and _only_ours(path.parent) and path.is_file() else b""
     except OSError:
         return None
     digest, code = kept[:HASH], kept[HASH:]
@@ -35,7 +37,7 @@ def _only_ours(path: Path) -> bool:
     """Whether nobody else can have written here; the cache folder may be shared, and this will be run."""
     if not hasattr(os, "getuid"):
         return True
-    state = path.stat()
+    state = path.lstat()  # what a link leads to may be ours, and whoever made the link has chosen it
     return state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -43,10 +45,14 @@ def keep(path: Path, code: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         path.parent.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        draft.write_bytes(hashlib.sha256(code).digest() + code)
+        own_folder(path.parent.parent, path.parent.name).mkdir(mode=0o700, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        with open_own(draft, "xb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
         draft.chmod(0o600)
         os.replace(draft, path)
+    except UserError:  # a link in the place of the folder: what lies behind it is not touched
+        return
     except OSError:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from unissl.config import Tree, merge, to_tree
 from unissl.errors import UserError
 from unissl.paper.grid import PlannedRun
 from unissl.paper.place import FAILED, ORIGIN, LocalPlace, RemotePlace, State, examine, is_url, place_of
-from unissl.record import RunFolder, write_json
+from unissl.record import RunFolder, own_file, own_folder, write_json
 from unissl.run_config import build_config
 from unissl.runs import resume, run
 from unissl.train.signals import Interrupted
@@ -60,7 +60,15 @@ class Task:
     @property
     def folder(self) -> Path:
         """Where the run is carried out."""
-        return Path(self.scratch if is_url(self.root) else self.root) / self.scale / self.name
+        return self._top / self.scale / self.name
+
+    def beside(self, *names: str) -> Path:
+        """A folder in that of all runs of this scale; a link in its place is refused, for runs write into it."""
+        return own_folder(self._top, self.scale, *names)
+
+    @property
+    def _top(self) -> Path:
+        return Path(self.scratch if is_url(self.root) else self.root)
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,8 @@ def work(task: Task, prepare: Prepare) -> Report:
         prepare()
         if task.data is not None:
             os.environ["UNISSL_DATA"] = task.data
-        lock = task.folder.parent / ".locks" / f"{task.name}.lock"
+        task.beside(task.name)
+        lock = own_file(task.beside(".locks") / f"{task.name}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock, timeout=SECONDS_FOR_LOCK):
             return _locked(task)
@@ -119,7 +128,7 @@ def record_failure(task: Task, error: Exception | str) -> Report:
     if isinstance(error, Exception) and not expected:
         facts["traceback"] = traceback.format_exception(error)
     try:
-        task.folder.mkdir(parents=True, exist_ok=True)
+        task.beside(task.name).mkdir(parents=True, exist_ok=True)
         write_json(task.folder / FAILED, facts)
         if isinstance(task.place, RemotePlace):
             task.place.receive_file(task.folder / FAILED)

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from unissl.evaluate.calibration import Bin
+from unissl.record import write_atomically
 
 BLUE, ORANGE, GREY = "#2a6f97", "#e07a3f", "#8b949e"
 CELL = "#2a6f98"
@@ -34,8 +35,8 @@ def save(figure: Figure, path: Path) -> list[Path]:
     """Write a picture as ``path``.svg and ``path``.png; the same picture gives the same bytes."""
     written = [path.with_suffix(".svg"), path.with_suffix(".png")]
     with matplotlib.rc_context({"svg.hashsalt": "unissl"}), rare_letters_allowed():
-        figure.savefig(written[0], metadata={"Date": None})
-        figure.savefig(written[1], dpi=120)
+        write_atomically(written[0], lambda draft: figure.savefig(draft, format="svg", metadata={"Date": None}))
+        write_atomically(written[1], lambda draft: figure.savefig(draft, format="png", dpi=120))
     return written
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unissl.record import own_folder
 from unissl.report import charts, curves
 
 
 def draw_files(folder: Path, summary: Mapping[str, Any], metrics: curves.Metrics) -> list[Path]:
     """Every picture that there are data for, as SVG and PNG."""
-    folder.mkdir(exist_ok=True)
+    own_folder(folder.parent, folder.name).mkdir(exist_ok=True)
     figures = {"learning_curves": curves.learning_curves(metrics)}
     if "pool" in summary:
         figures["pseudo_labels"] = charts.pseudo_label_histogram(summary)

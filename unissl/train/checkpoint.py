@@ -29,7 +29,7 @@ from unissl.distributed.agreement import from_first
 from unissl.distributed.group import current
 from unissl.errors import UserError
 from unissl.reading import parse_json
-from unissl.record import disk_errors, write_tensors
+from unissl.record import disk_errors, own_folder, write_tensors
 from unissl.train.ema import Ema
 from unissl.train.learner import Learner
 
@@ -69,11 +69,12 @@ def save(folder: Path, state: TrainState, config_hash: str, metrics_size: int) -
     }
     meta["digest"] = _digest(meta, tensors)
     with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
+        own_folder(folder.parent, folder.name).mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.safetensors"
     write_tensors(path, tensors, {"unissl": json.dumps(meta)})
-    for old in list_checkpoints(folder)[:-KEEP]:
-        old.unlink()
+    with disk_errors(folder):
+        for old in list_checkpoints(folder)[:-KEEP]:
+            old.unlink()
     return path
 
 
@@ -130,6 +131,8 @@ def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     damaged = Damaged(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
+    if not path.is_file():  # opening a pipe would hang
+        raise damaged
     try:
         with safe_open(path, framework="pt") as handle:
             meta = parse_json((handle.metadata() or {}).get("unissl", "{}"))

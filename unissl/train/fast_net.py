@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unissl.data.cache import cache_folder
+from unissl.record import own_folder
 from unissl.train.budget import seconds_per_call
 from unissl.types import Outputs
 
@@ -43,7 +44,7 @@ class FastNet:
 
 def compiled(net: nn.Module) -> Callable[[Tensor], Outputs]:
     """The network through torch.compile; what it makes is kept in the cache folder for the next run."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(own_folder(cache_folder(), "compiled")))
     return cast(Callable[[Tensor], Outputs], torch.compile(net))
 
 

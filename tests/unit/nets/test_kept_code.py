@@ -83,3 +83,27 @@ def test_what_others_could_have_written_is_not_run() -> None:
         assert kept_code.recall(path) is None
         at.chmod(safe)
         assert kept_code.recall(path) == b"code"
+
+
+def test_links_are_neither_written_through_nor_believed(tmp_path: Path) -> None:
+    """Code behind a link was chosen by whoever made the link."""
+    path = kept_code.place("text")
+    kept_code.keep(path, b"code")
+    mine = tmp_path / "mine"
+    mine.write_bytes(path.read_bytes())
+    mine.chmod(0o600)
+    before = mine.read_bytes()
+    path.unlink()
+    path.symlink_to(mine)
+    assert kept_code.recall(path) is None
+    path.with_name(f".{path.name}.{os.getpid()}.draft").symlink_to(mine)
+    kept_code.keep(path, b"other code")
+    assert kept_code.recall(path) == b"other code" and not path.is_symlink()
+    assert mine.read_bytes() == before
+
+
+def test_a_linked_folder_is_left_alone(tmp_path: Path) -> None:
+    path = kept_code.place("text")
+    path.parent.symlink_to(tmp_path)
+    kept_code.keep(path, b"code")
+    assert kept_code.recall(path) is None and list(tmp_path.iterdir()) == []
