@@ -22,6 +22,7 @@ from unissl import current_folder
 from unissl.bench.measure import Report
 from unissl.bench.usage import usage
 from unissl.errors import UserError
+from unissl.streams import steady_streams
 
 PRELOADED = "unissl.bench.preload"
 """Imported once by the process that the workers are forked from."""
@@ -75,6 +76,7 @@ def repeat(turn: Callable[..., None], call: Callable[[], object]) -> None:
         turn()
 
 
+@steady_streams()
 def _serve(pipe: Connection, task: Task, threads: int | None, prepare: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that asks for turns
     current_folder.ignore_settings()
@@ -117,7 +119,8 @@ class Worker:
     def turn(self, count: int = 1) -> Report:
         """Let the task take one turn, or some in a row."""
         self._signal(signal.SIGCONT)
-        self._pipe.send(count)
+        with suppress(BrokenPipeError):  # it is gone, as will be found when its answer is read
+            self._pipe.send(count)
         return self._receive()
 
     def close(self) -> None:
@@ -133,7 +136,7 @@ class Worker:
     def _receive(self) -> Report:
         try:
             answer = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             raise UserError(
                 "A process of the benchmark ended without a word, most likely for lack of memory; "
                 "free some, or take --quick."

@@ -21,6 +21,7 @@ from unissl.cli.train import train
 from unissl.current_folder import kept_out
 from unissl.distributed.group import launched, processes
 from unissl.errors import UserError
+from unissl.streams import OUTPUT_LOST, OutputLost, steady_streams
 from unissl.train.signals import leave_when_asked
 
 app = App(
@@ -38,28 +39,42 @@ def main(arguments: list[str] | None = None) -> Never:
     """Run a verb. Mistakes of the user end in one sentence and code 1 (2 for a wrong command line)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    with steady_streams() as (out, _):
+        code = _run([word for word in words if word != "--debug"], debug)
+        out.flush()
+        if code == 0 and out.error is not None and not out.reader_left:
+            print(
+                f"error: What the command printed is lost, since standard output cannot be written ("
+                f"{out.error.strerror}); direct it to another place. Files that the command writes are complete.",
+                file=sys.stderr,
+            )
+            code = OUTPUT_LOST
+    sys.exit(code)
+
+
+def _run(words: list[str], debug: bool) -> int:
+    """The exit code of a verb, its errors told."""
     try:
         with leave_when_asked(), kept_out(), processes():
             if launched() and words[:1] != ["train"]:
                 raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")
             app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except (UserError, CycloptsError, PermissionError, BrokenPipeError, MemoryError, KeyboardInterrupt) as error:
+    except OutputLost:
+        return 0  # whoever called looks at why
+    except (UserError, CycloptsError, PermissionError, MemoryError, KeyboardInterrupt) as error:
         if debug:
             raise
-        sys.exit(_explain(error))
+        return _explain(error)
     except Exception as error:
-        code = getattr(error, "exit_code", None)  # a run that was asked to stop
+        code: int | None = getattr(error, "exit_code", None)  # a run that was asked to stop
         if code is None or debug:
             raise
         print(error, file=sys.stderr)
-        sys.exit(code)
-    sys.exit(0)
+        return code
+    return 0
 
 
 def _explain(error: BaseException) -> int:
-    if isinstance(error, BrokenPipeError):
-        return 0
     if isinstance(error, KeyboardInterrupt):
         return 130
     message = " ".join(str(error).split())

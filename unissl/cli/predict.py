@@ -105,6 +105,7 @@ def fill(draft: Draft, model: Model, files: list[str]) -> None:
 
 def print_predictions(model: Model, files: list[str]) -> None:
     from unissl.evaluate.table import count_looks, table_rows, write_csv
+    from unissl.streams import printed_result
 
     unreadable = 0
 
@@ -114,7 +115,15 @@ def print_predictions(model: Model, files: list[str]) -> None:
             unreadable += count_looks([records])["unreadable"]
             yield records
 
-    write_csv(sys.stdout, table_rows(files, counted(), model.class_names))
+    try:
+        with printed_result() as table:
+            write_csv(table, table_rows(files, counted(), model.class_names))
+    except UnicodeEncodeError as error:
+        letters = error.object[error.start : error.end]
+        raise UserError(
+            f"Standard output is {error.encoding}, which lacks {letters!a}; set PYTHONIOENCODING=utf-8, or write "
+            "a file with --out."
+        ) from None
     refuse_if_nothing_was_read(unreadable, len(files))
 
 

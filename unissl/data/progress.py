@@ -39,7 +39,7 @@ class Progress:
         now = time.monotonic()
         if self._bar is not None:
             self._bar[0].update(self._bar[1], completed=self.done)
-        elif sys.stderr.isatty():
+        elif sys.stderr is not None and sys.stderr.isatty():
             if now - self._started > PATIENCE:
                 self._bar = self._open_bar()
         elif now - self._last_line > LINE_EVERY:

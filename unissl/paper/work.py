@@ -23,6 +23,7 @@ from unissl.paper.place import FAILED, ORIGIN, LocalPlace, RemotePlace, State, e
 from unissl.record import RunFolder, own_file, own_folder, write_json
 from unissl.run_config import build_config
 from unissl.runs import resume, run
+from unissl.streams import steady_streams
 from unissl.train.signals import Interrupted
 
 Prepare = Callable[[], None]
@@ -82,6 +83,7 @@ class Report:
     stop: bool = False
 
 
+@steady_streams()  # whoever started the grid may have closed the terminal, or piped it to a reader that has left
 def work(task: Task, prepare: Prepare) -> Report:
     """Carry out a task in a process of its own; nothing but a signal gets out of it."""
     try:

@@ -21,7 +21,7 @@ class TrainingProgress:
         self.title, self.total, self.first, self.done = title, total, done, done
         self.started = self.last_line = time.monotonic()
         self.quiet = quiet
-        self.console = Console(file=sys.stderr)
+        self.console = Console(stderr=True)
         self.bar: Progress | None = None
         self.task = TaskID(0)
         if self.console.is_terminal and not quiet:
