@@ -23,11 +23,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("wheel")
     source = top / "source"
     source.mkdir()
-    for name in ("unissl", "pyproject.toml", "README.md", "LICENSE"):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "unissl", source / "unissl", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "LICENSE", "docs/package.md"):
+        (source / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(top)]
     subprocess.run([*command, str(source)], check=True, timeout=300)
     return next(top.glob("unissl-*.whl"))
