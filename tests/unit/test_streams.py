@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from rich.console import Console
-from unissl.bench.worker import Turn, Worker
+from suite.worker import Turn, Worker
 
 from unissl.errors import UserError
 from unissl.utils.streams import OutputLost, Stream, printed_result, steady_streams
