@@ -14,8 +14,8 @@ import pytest
 
 from unissl.nets.bf16 import survives
 from unissl.nets.external.factory import load_factory
-from unissl.paper.engines.ray import RayEngine
 from unissl.utils.current_folder import LOOP_SETTINGS, NEUTRAL, SAFE_PATH, ignore_current_folder
+from unissl_paper.engines.ray import RayEngine
 
 Marks = Callable[[], list[str]]
 
@@ -25,7 +25,7 @@ TESTS = Path(__file__).parents[1]
 PROCESSES = """
 from pathlib import Path
 from tiny_grid import nothing, tiny_task
-from unissl.paper.engines.local import LocalEngine
+from unissl_paper.engines.local import LocalEngine
 
 if __name__ == "__main__":
     print(*(report.state for report in LocalEngine(1, nothing).run([tiny_task(Path("../results").resolve())])))

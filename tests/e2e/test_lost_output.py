@@ -224,7 +224,7 @@ def prepare():
 GRID = """
 import sys
 import talk, unissl.cli.process
-from unissl.paper.grid import scales
+from unissl_paper.grid import scales
 scales.MINI_BUDGET.update(steps=2, evaluations=1)
 unissl.cli.process.prepare_process = talk.prepare
 if __name__ == "__main__":

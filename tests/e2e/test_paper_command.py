@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, call, succeed
 
-from unissl.paper.grid import scales
+from unissl_paper.grid import scales
 
 TWO_RUNS = (
     "paper",

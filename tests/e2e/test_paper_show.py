@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, succeed
 
-from unissl.paper.experiments import get_experiment
-from unissl.paper.grid import scales
-from unissl.paper.grid.plan import Selection, plan
 from unissl.run.pipeline import run
+from unissl_paper.experiments import get_experiment
+from unissl_paper.grid import scales
+from unissl_paper.grid.plan import Selection, plan
 
 
 def test_tables_and_figures_of_an_experiment_take_the_runs_that_are_there(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from cli_helpers import succeed
 
-from unissl.paper.experiments import EXPERIMENTS
-from unissl.paper.figures.registry import FIGURES
-from unissl.paper.grid.status import FULL_HOURS
+from unissl_paper.experiments import EXPERIMENTS
+from unissl_paper.figures.registry import FIGURES
+from unissl_paper.grid.status import FULL_HOURS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
 

@@ -23,7 +23,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("wheel")
     source = top / "source"
     source.mkdir()
-    shutil.copytree(ROOT / "unissl", source / "unissl", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("unissl", "unissl_paper"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE", "docs/package.md"):
         (source / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, source / name)
@@ -32,10 +33,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(top.glob("unissl-*.whl"))
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {
         "unissl",
+        "unissl_paper",
         wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
     }
     for needed in ("unissl/py.typed", "unissl/report/page.html.jinja", "unissl/run/pipeline.py", "unissl/cli/train.py"):
@@ -69,5 +71,6 @@ def test_verbs_run_without_the_repository(wheel: Path, tmp_path: Path) -> None:
     unissl("predict", "run", "photos", "--out", "predictions.csv")
     unissl("report", "run", "--out", "page.html")
     unissl("export", "run", "--out", "model.onnx")
+    assert "table1" in unissl("paper", "list")
     for name in ("demo/summary.json", "run/report.html", "predictions.csv", "page.html", "model.onnx"):
         assert (tmp_path / name).stat().st_size > 0, name

@@ -30,7 +30,7 @@ def too_many(path: Path) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             exempt = node.name == "__init__" or node.name in CONTRACT
             if not exempt and parameters(node) > MAX_PARAMETERS:
-                found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name} ({parameters(node)})")
+                found.append(f"{path.name}:{node.lineno} {node.name} ({parameters(node)})")
     return found
 
 
@@ -40,7 +40,8 @@ def test_the_top_level_has_few_modules() -> None:
 
 
 def test_internal_functions_have_few_parameters() -> None:
-    own = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "cli" and path.name != "api.py"]
+    modules = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "unissl_paper").rglob("*.py")]
+    own = [path for path in modules if path.parent.name != "cli" and path.name != "api.py"]
     assert [line for path in sorted(own) for line in too_many(path)] == []
 
 

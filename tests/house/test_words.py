@@ -78,11 +78,12 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
 
 KERNELS = {"kernels", "augment"}
 """Where "vectors" are those of SIMD registers."""
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not KERNELS & set(path.parts))
+PAPER = ROOT / "unissl_paper"
+SOURCES = sorted(path for top in (PACKAGE, PAPER) for path in top.rglob("*.py") if not KERNELS & set(path.parts))
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_messages_and_docstrings(path: Path) -> None:
     assert [(line, word) for line, text in strings(path) for word in old_words(text)] == []
 
@@ -104,8 +105,8 @@ def test_report_template() -> None:
 def test_identifiers_and_comments() -> None:
     pattern = re.compile(r"\b(said|settle\w*|take_place|carry_out|glance)\b")
     found = [
-        f"{path.relative_to(PACKAGE)}:{number}"
-        for path in sorted(PACKAGE.rglob("*"))
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted([*PACKAGE.rglob("*"), *PAPER.rglob("*")])
         if path.suffix in {".py", ".jinja"}
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
         if pattern.search(line)

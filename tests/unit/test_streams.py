@@ -88,7 +88,7 @@ def test_a_process_of_a_benchmark_that_is_gone_is_an_error() -> None:
     """Its broken pipe used to pass for a reader's, and the command ended with code 0."""
     with Worker(Dies()) as worker:
         worker.wait_until_ready()
-        with pytest.raises(UserError, match="ended without a word"):
+        with pytest.raises(UserError, match="ended without a message"):
             worker.turn()
-        with pytest.raises(UserError, match="ended without a word"):
+        with pytest.raises(UserError, match="ended without a message"):
             worker.turn()

@@ -33,7 +33,7 @@ def list_(*, format: Format = "table") -> None:
     format
         table for people, md for documents, csv or json for programs.
     """
-    from unissl.paper.experiments.listing import HEAD, format_listing, listing
+    from unissl_paper.experiments.listing import HEAD, format_listing, listing
 
     if format != "table":
         print(format_listing(listing(), format), end="")

@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from unissl.errors import UserError
-from unissl.paper.engines import Engine
-from unissl.paper.engines.local import LocalEngine
-from unissl.paper.engines.ray import RayEngine
-from unissl.paper.experiments import get_experiment
-from unissl.paper.grid.plan import Selection, plan
-from unissl.paper.grid.status import grid_status
-from unissl.paper.grid.storage import is_url, require_folder
-from unissl.paper.grid.worker import Prepare, Report, Task
+from unissl_paper.engines import Engine
+from unissl_paper.engines.local import LocalEngine
+from unissl_paper.engines.ray import RayEngine
+from unissl_paper.experiments import get_experiment
+from unissl_paper.grid.plan import Selection, plan
+from unissl_paper.grid.status import grid_status
+from unissl_paper.grid.storage import is_url, require_folder
+from unissl_paper.grid.worker import Prepare, Report, Task
 
 if TYPE_CHECKING:
     from unissl.cli.paper import GridOptions

@@ -49,9 +49,9 @@ def table(
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     from unissl.cli.paper_run import parse_seeds, split_names
-    from unissl.paper.grid.plan import Selection
-    from unissl.paper.tables import make_tables
-    from unissl.paper.tables.sheet import render
+    from unissl_paper.grid.plan import Selection
+    from unissl_paper.tables import make_tables
+    from unissl_paper.tables.sheet import render
 
     selection = Selection(split_names(methods), split_names(columns), parse_seeds(seeds))
     text = render(make_tables(name, scale, runs, selection), format)
@@ -103,8 +103,8 @@ def figure(
     from unissl.cli.process import prepare_process
 
     prepare_process()
-    from unissl.paper.figures.registry import draw_experiment, draw_runs, get_figure
-    from unissl.paper.figures.style import check_format, paper_style, save
+    from unissl_paper.figures.registry import draw_experiment, draw_runs, get_figure
+    from unissl_paper.figures.style import check_format, paper_style, save
 
     get_figure(name)
     check_format(path)

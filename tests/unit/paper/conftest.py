@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_grid import LONGER, nothing, tiny_task
 
-from unissl.paper.engines.local import LocalEngine
-from unissl.paper.grid.worker import Report
+from unissl_paper.engines.local import LocalEngine
+from unissl_paper.grid.worker import Report
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from unissl.errors import UserError
-from unissl.paper.experiments import EXPERIMENTS, get_experiment
-from unissl.paper.experiments.experiment import Printed
-from unissl.paper.experiments.listing import format_listing, listing
+from unissl_paper.experiments import EXPERIMENTS, get_experiment
+from unissl_paper.experiments.experiment import Printed
+from unissl_paper.experiments.listing import format_listing, listing
 
 RUNS = {
     "table1": 324, "table2": 324, "table3": 105, "table4": 32, "gri-losses": 9, "lambda": 5, "beta": 8, "anchors-k": 4,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from unissl.config import to_tree
-from unissl.paper.experiments import EXPERIMENTS
-from unissl.paper.grid.plan import PlannedRun, Selection, plan
+from unissl_paper.experiments import EXPERIMENTS
+from unissl_paper.grid.plan import PlannedRun, Selection, plan
 
 COMMON = {
     "augment.pad": 4, "augment.flip": True, "augment.randaugment_n": 3, "augment.geometry_scale": 1.0,

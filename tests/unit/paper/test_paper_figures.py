@@ -15,14 +15,14 @@ from sklearn.metrics.pairwise import cosine_similarity
 from unissl.config import merge, read_toml
 from unissl.errors import UserError
 from unissl.nets import build
-from unissl.paper.experiments import get_experiment
-from unissl.paper.figures import sensitivity, settings
-from unissl.paper.figures.registry import FIGURES, draw_experiment, draw_runs
-from unissl.paper.figures.series import group, read_run, titles
-from unissl.paper.figures.similarity import class_similarities
-from unissl.paper.figures.style import paper_style, save
 from unissl.run.config import build_config
 from unissl.run.pipeline import run
+from unissl_paper.experiments import get_experiment
+from unissl_paper.figures import sensitivity, settings
+from unissl_paper.figures.registry import FIGURES, draw_experiment, draw_runs
+from unissl_paper.figures.series import group, read_run, titles
+from unissl_paper.figures.similarity import class_similarities
+from unissl_paper.figures.style import paper_style, save
 
 TINY: dict[str, Any] = {
     "data": {"name": "digits", "image_size": 8, "test_holdout": 500},

@@ -10,10 +10,10 @@ import pytest
 
 from unissl.config import to_toml
 from unissl.errors import UserError
-from unissl.paper.experiments import get_experiment
-from unissl.paper.grid import scales
-from unissl.paper.grid.plan import PlannedRun, Selection, plan
-from unissl.paper.grid.status import (
+from unissl_paper.experiments import get_experiment
+from unissl_paper.grid import scales
+from unissl_paper.grid.plan import PlannedRun, Selection, plan
+from unissl_paper.grid.status import (
     FULL_HOURS,
     MINI_SECONDS,
     START_SECONDS,
@@ -21,7 +21,7 @@ from unissl.paper.grid.status import (
     format_duration,
     grid_status,
 )
-from unissl.paper.grid.storage import FAILED, ORIGIN, RunStatus
+from unissl_paper.grid.storage import FAILED, ORIGIN, RunStatus
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_grid import nothing, tiny_task
 
-from unissl.paper.grid.storage import FAILED
-from unissl.paper.grid.worker import work
+from unissl_paper.grid.storage import FAILED
+from unissl_paper.grid.worker import work
 
 
 @pytest.mark.parametrize("name", ["scale", "run", ".locks", "lock"])

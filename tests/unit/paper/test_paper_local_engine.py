@@ -14,9 +14,9 @@ from pathlib import Path
 import tiny_grid
 from tiny_grid import LONGER, crash_once, disk_full, nothing, tiny_task
 
-from unissl.paper.engines.local import LocalEngine
-from unissl.paper.grid.storage import FAILED
-from unissl.paper.grid.worker import Report, Task
+from unissl_paper.engines.local import LocalEngine
+from unissl_paper.grid.storage import FAILED
+from unissl_paper.grid.worker import Report, Task
 
 
 def states(reports: Iterable[Report]) -> dict[str, str]:

@@ -10,11 +10,11 @@ from test_paper_configs import flat
 from unissl.config import to_tree
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
-from unissl.paper.experiments import EXPERIMENTS
-from unissl.paper.grid.plan import PlannedRun, Selection, plan
 from unissl.run.config import config_hash, fit_to_data
 from unissl.run.inputs import build_split
 from unissl.splits.open_set import load_data
+from unissl_paper.experiments import EXPERIMENTS
+from unissl_paper.grid.plan import PlannedRun, Selection, plan
 
 DATA = {"data.name", "data.image_size", "data.test_holdout", "data.test_limit"}
 SPLIT = {"split.gamma", "split.max_count", "split.ood_data", "split.ood_count"}

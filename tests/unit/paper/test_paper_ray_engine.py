@@ -16,9 +16,9 @@ from test_paper_local_engine import wait_until, without_seconds
 from tiny_grid import LONGER, nothing, tiny_task
 
 from unissl.errors import UserError
-from unissl.paper.engines.ray import RayEngine
-from unissl.paper.grid.storage import read_status
-from unissl.paper.grid.worker import Report, Task
+from unissl_paper.engines.ray import RayEngine
+from unissl_paper.grid.storage import read_status
+from unissl_paper.grid.worker import Report, Task
 
 linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the worker in /proc")
 

@@ -15,17 +15,17 @@ from scipy import stats
 
 from unissl.config import to_toml
 from unissl.errors import UserError
-from unissl.paper.experiments import get_experiment
-from unissl.paper.experiments.experiment import Cell, Column, Experiment, Printed, Variant
-from unissl.paper.grid.plan import Selection, plan
-from unissl.paper.tables import make_tables
-from unissl.paper.tables.collect import CellResult
-from unissl.paper.tables.differences import difference_sheet, interval
-from unissl.paper.tables.experiment_table import csv_sheet, published_sheet, results_sheet
-from unissl.paper.tables.gain import average_gain, gains
-from unissl.paper.tables.sheet import Format, Sheet, Tables, render
-from unissl.paper.tables.significance import Tally
-from unissl.paper.tables.significance_table import PUBLISHED, matches, printed_comparison, significance_tables
+from unissl_paper.experiments import get_experiment
+from unissl_paper.experiments.experiment import Cell, Column, Experiment, Printed, Variant
+from unissl_paper.grid.plan import Selection, plan
+from unissl_paper.tables import make_tables
+from unissl_paper.tables.collect import CellResult
+from unissl_paper.tables.differences import difference_sheet, interval
+from unissl_paper.tables.experiment_table import csv_sheet, published_sheet, results_sheet
+from unissl_paper.tables.gain import average_gain, gains
+from unissl_paper.tables.sheet import Format, Sheet, Tables, render
+from unissl_paper.tables.significance import Tally
+from unissl_paper.tables.significance_table import PUBLISHED, matches, printed_comparison, significance_tables
 
 ROWS = tuple(
     Variant(name, name.title(), {"method": {"name": name}}) for name in ("fully-supervised", "fixmatch", "sage")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from unissl.paper.tables.significance import Comparison, Tally, holm, paired, welch, welch_from_moments
+from unissl_paper.tables.significance import Comparison, Tally, holm, paired, welch, welch_from_moments
 
 VALUES = st.lists(st.floats(0, 100).map(lambda v: round(v, 2)), min_size=2, max_size=6)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from unissl.config import ConfigTree, merge, to_tree
-from unissl.paper.engines.local import LocalEngine
-from unissl.paper.grid.scales import resolve
-from unissl.paper.grid.worker import Task
 from unissl.run.config import build_config, config_hash
+from unissl_paper.engines.local import LocalEngine
+from unissl_paper.grid.scales import resolve
+from unissl_paper.grid.worker import Task
 
 TINY: ConfigTree = {
     "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
