@@ -27,9 +27,8 @@ from unissl.nets import (
     preferred_image_size,
     supports_distillation,
 )
-from unissl.run.budget import MAX_STEPS_ON_FEATURES, PHOTO_STEPS, SCRATCH_MINUTES, SMALL_IMAGE_PX, choose_photo_size
+from unissl.run.budget import MAX_STEPS_ON_FEATURES, PHOTO_STEPS, SCRATCH_STEPS, SMALL_IMAGE_PX, choose_photo_size
 from unissl.run.results import OWN_DATA
-from unissl.utils.cpu import cpu_count
 
 CACHED_VIEWS = 2
 """Augmented views per image, as in the recipe ``photos``."""
@@ -75,7 +74,7 @@ def for_photos(
     probe: DatasetProbe, overrides: Mapping[str, Any], backbone: str, method: type[Method], method_name: str
 ) -> SuggestedConfig:
     """The frozen backbone, and distillation where there is a pool for it."""
-    minutes, distil = settings_group(overrides, "train").get("minutes"), settings_group(overrides, "distil")
+    minutes, distil = _minutes(overrides), settings_group(overrides, "distil")
     reasons = [
         f"backbone {backbone}, pretrained and frozen: {_count(probe)}; its features are better than any that so few "
         "labels could train"
@@ -113,7 +112,7 @@ def for_photos(
 def from_scratch(probe: DatasetProbe, overrides: Mapping[str, Any], method: type[Method]) -> SuggestedConfig:
     """A small network on small images."""
     budget, net = settings_group(overrides, "train"), settings_group(overrides, "net")
-    minutes = float(budget.get("minutes", SCRATCH_MINUTES))
+    minutes = _minutes(overrides)
     size = 32 if probe.side < SMALL_IMAGE_PX else 64
     settings: ConfigTree = {"data": {"image_size": size}, "augment": {"flip": probe.colour}}
     if "name" in net:
@@ -122,17 +121,21 @@ def from_scratch(probe: DatasetProbe, overrides: Mapping[str, Any], method: type
         why = "the method needs more than the features of a frozen backbone"
     else:
         why = f"no pretrained weights are installed ({_how_to_install()}), and {_count(probe)}"
-    name = net.get("name") or ("wrn-16-2" if minutes >= 60 else "wrn-10-1")
+    name = net.get("name") or ("wrn-16-2" if minutes is not None and minutes >= 60 else "wrn-10-1")
     settings["net"] = {"name": name}
     if not probe.colour:
         settings["augment"]["geometry_scale"] = 0.5
-    if "steps" not in budget and "minutes" not in budget:
-        settings["train"] = {"minutes": minutes}
+    if "steps" not in budget and minutes is None:
+        settings["train"] = {"steps": SCRATCH_STEPS}
     size = settings_group(overrides, "data").get("image_size") or size
-    length = f"{budget['steps']} steps" if "steps" in budget else f"{minutes:g} minutes"
-    cores = cpu_count()
-    machine = f"{cores} core{'s' if cores > 1 else ''}"
-    return SuggestedConfig("short", settings, (f"network {name} at {size} px, {length}, {machine}: {why}",))
+    length = f"{budget.get('steps', SCRATCH_STEPS)} steps" if minutes is None else f"{minutes:g} minutes"
+    return SuggestedConfig("short", settings, (f"network {name} at {size} px, {length}: {why}",))
+
+
+def _minutes(overrides: Mapping[str, Any]) -> float | None:
+    """The time budget; anything but a number is left to the validation of the configuration."""
+    minutes = settings_group(overrides, "train").get("minutes")
+    return float(minutes) if isinstance(minutes, int | float) else None
 
 
 def _how_to_install() -> str:

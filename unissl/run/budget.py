@@ -47,8 +47,8 @@ PHOTO_STEPS = 250
 are five such trainings."""
 MAX_STEPS_ON_FEATURES = 600
 """Longer training on features made classifiers worse (docs/results.md), however long the time."""
-SCRATCH_MINUTES = 20.0
-"""Default time for training a small network from scratch."""
+SCRATCH_STEPS = 4000
+"""Training steps of a small network from scratch where the user gave no minutes."""
 
 FEATURE_TIME_FRACTION = 0.45
 """Feature extraction may take this fraction of the minutes in any case,"""

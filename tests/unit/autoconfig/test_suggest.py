@@ -20,7 +20,14 @@ from unissl.errors import UserError
 from unissl.features import BATCH
 from unissl.methods.registry import get_method
 from unissl.nets import DEFAULT_BACKBONE, backbone_installed
-from unissl.run.budget import DEFAULT_PHOTO_SIZE_PX, PHOTO_SIZES_PX, PHOTO_STEPS, choose_photo_size, seconds_per_image
+from unissl.run.budget import (
+    DEFAULT_PHOTO_SIZE_PX,
+    PHOTO_SIZES_PX,
+    PHOTO_STEPS,
+    SCRATCH_STEPS,
+    choose_photo_size,
+    seconds_per_image,
+)
 from unissl.run.config import RunConfig, build_config
 
 needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
@@ -124,8 +131,13 @@ def test_a_pretrained_name_is_pretrained_and_frozen_unless_the_user_says_otherwi
 def test_without_weights_a_small_network_trains_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unissl.autoconfig.suggest.backbone_installed", lambda name: False)
     config, reasons = suggested({"data": {"name": "folder", "root": str(folder(tmp_path, colour=False))}})
-    assert config.net.name == "wrn-10-1" and config.data.image_size == 32 and config.train.minutes == 20
-    assert config.train.steps is None and not config.augment.flip and config.augment.geometry_scale == 0.5
+    assert config.net.name == "wrn-10-1" and config.data.image_size == 32
+    assert (
+        config.train.steps == SCRATCH_STEPS
+        and config.train.minutes is None
+        and not config.augment.flip
+        and config.augment.geometry_scale == 0.5
+    )
     assert "make install" in reasons[0]
 
 
