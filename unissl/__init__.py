@@ -1,6 +1,8 @@
 """unissl: image classifiers from a handful of labels and many unlabelled images of unknown class distribution."""
 
 import importlib
+import os
+import sys
 
 TYPE_CHECKING = False  # not from typing: with ``python -m unissl`` a typing.py in the current folder would be run here
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ _HOMES = {
     "unissl.run.config": ("RunConfig", "build_config"),
     "unissl.run.pipeline": ("Run",),
 }
+
+
+SPINS = 2000
+"""Rounds, some tens of microseconds, for which an idle OpenMP thread keeps its core busy before it sleeps."""
+if "torch" not in sys.modules and not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    # libgomp reads this when torch loads it. By default an idle thread spins for milliseconds. Decoding threads, or a
+    # second training on the same cores, then take up to fifty times as long; sharing the cores takes twice as long.
+    os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def __getattr__(name: str) -> "Any":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unissl.cli.process import SPINS
+from unissl import SPINS
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 LOOK = """

@@ -12,17 +12,14 @@ NEVER = -1
 MADV_HUGEPAGE = 14
 HUGE = 2 << 20
 """Bytes of a huge page."""
-SPINS = 2000
-"""Rounds in which a thread of OpenMP waits for the others before it sleeps, some tens of microseconds."""
 
 
 def prepare_process() -> None:
-    """Let threads that wait sleep, and keep freed memory in the process, in huge pages. Call before torch is imported.
+    """Keep freed memory in the process, in huge pages. Call before torch is imported.
 
     glibc maps new memory for every large tensor and unmaps it at once, and the page faults of that take up to half of a
     training step on a CPU. Without mmap and trimming the same pages serve again.
     """
-    _wait_asleep()
     if platform.libc_ver()[0] != "glibc":
         return
     libc = ctypes.CDLL(None)
@@ -31,16 +28,6 @@ def prepare_process() -> None:
     libc.mallopt(M_TOP_PAD, 64 << 20)
     if not _addresses_are_scarce():
         _prefer_huge_pages(libc, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-
-
-def _wait_asleep() -> None:
-    """Let idle threads of libgomp sleep soon, unless the user has set a policy; libgomp reads it when torch loads.
-
-    By default a waiting thread keeps its core busy for milliseconds. Two trainings on the same cores then take fifty
-    times as long per step, where sharing the cores takes twice as long.
-    """
-    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def _addresses_are_scarce() -> bool:
