@@ -88,6 +88,7 @@ def predict_with_progress(model: Model, source: ImageSource, done: int = 0) -> I
 def print_predictions(model: Model, source: ImageSource) -> None:
     """Predictions as CSV on standard output."""
     from unissl.inference.prediction_table import count_reviews, file_tables, write_csv
+    from unissl.training.signals import stop_hint
     from unissl.utils.streams import printed_result
 
     unreadable = 0
@@ -98,8 +99,9 @@ def print_predictions(model: Model, source: ImageSource) -> None:
             unreadable += count_reviews([records])["unreadable"]
             yield records
 
+    hint = stop_hint("predictions are kept only in a file", "repeat the command with --out predictions.csv")
     try:
-        with printed_result() as handle:
+        with hint, printed_result() as handle:
             write_csv(handle, file_tables(source.files or [], counted(), model.class_names))
     except UnicodeEncodeError as error:
         letters = error.object[error.start : error.end]
