@@ -48,13 +48,14 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import load_model
     from unissl.run_folder import RunFolder
+    from unissl.training.signals import stop_hint
 
     folder = RunFolder(run)
-    model = load_model(folder)
-    source = open_images(images)
     if out is None:
-        print_predictions(model, source)
+        with stop_hint("predictions are kept only in a file", "repeat the command with --out predictions.csv"):
+            print_predictions(load_model(folder), open_images(images))
         return
+    model, source = load_model(folder), open_images(images)
     files = source.files or []
     with PredictionJournal(out, folder, files, torch.get_num_threads(), len(model.class_names)) as journal:
         torch.set_num_threads(journal.threads)
@@ -88,7 +89,6 @@ def predict_with_progress(model: Model, source: ImageSource, done: int = 0) -> I
 def print_predictions(model: Model, source: ImageSource) -> None:
     """Predictions as CSV on standard output."""
     from unissl.inference.prediction_table import count_reviews, file_tables, write_csv
-    from unissl.training.signals import stop_hint
     from unissl.utils.streams import printed_result
 
     unreadable = 0
@@ -99,9 +99,8 @@ def print_predictions(model: Model, source: ImageSource) -> None:
             unreadable += count_reviews([records])["unreadable"]
             yield records
 
-    hint = stop_hint("predictions are kept only in a file", "repeat the command with --out predictions.csv")
     try:
-        with hint, printed_result() as handle:
+        with printed_result() as handle:
             write_csv(handle, file_tables(source.files or [], counted(), model.class_names))
     except UnicodeEncodeError as error:
         letters = error.object[error.start : error.end]
