@@ -34,7 +34,7 @@ from suite.setup import Setup
 from suite.startup import startup
 from suite.step import step
 from suite.waiting import waiting
-from unissl.cli import listings
+from unissl.cli import printing
 from unissl.cli.process import prepare_process
 from unissl.errors import UserError
 from unissl.plots.charts import save
@@ -104,7 +104,7 @@ def show(result: Result) -> None:
         ratio = "-" if row.ratio is None else f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"
         also = ", ".join(f"{name} {_number(value)}" for name, value in row.facts.items())
         table.add_row(row.case, _seconds(row.ours), _seconds(row.other), ratio, also)
-    listings.show(table)
+    printing.show(table)
 
 
 def _seconds(values: Sequence[float]) -> str:

@@ -18,7 +18,7 @@ from unissl.methods.registry import get_method
 from unissl.run_folder import RunFolder
 from unissl.training.trainer import TrainConfig, Trainer
 
-__all__ = ["CASES", "STEPS", "TOLERANCE", "Trained", "relative", "trained", "trained_all"]
+__all__ = ["CASES", "STEPS", "TOLERANCE", "Trained", "relative", "trained", "trained_all", "trained_on_300_classes"]
 
 STEPS, CLASSES, TOLERANCE = 20, 4, 1e-9
 PHASES: dict[str, dict[str, Any]] = {
@@ -41,8 +41,8 @@ def settings_of(case: str) -> MethodConfig:
     return type(config)(**{**config.model_dump(), **PHASES.get(case, {})})
 
 
-def trained(case: str) -> Trained:
-    config, split = settings_of(case), make_split(CLASSES)
+def trained(case: str, num_classes: int = CLASSES) -> Trained:
+    config, split = settings_of(case), make_split(num_classes)
     with tempfile.TemporaryDirectory() as place:
         state = make_state(config, split, net="wrn-10-1" if get_method(config.name).taps else "small")
         with_global_batch_norm(state.learner.net)
@@ -67,6 +67,12 @@ def trained_all(cases: Sequence[str] = CASES, dtype: torch.dtype = torch.float64
     """By case; in float64, since training amplifies the rounding of another order of addition."""
     with one_thread_in(dtype):
         return {case: trained(case) for case in cases}
+
+
+def trained_on_300_classes(case: str) -> Trained:
+    """More classes than a byte can number."""
+    with one_thread_in(torch.float64):
+        return trained(case, num_classes=300)
 
 
 def relative(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from process_cases import CASES, STEPS, TOLERANCE, Trained, relative, trained_all
+from process_cases import CASES, STEPS, TOLERANCE, Trained, relative, trained_all, trained_on_300_classes
 from process_group import on_processes
 
 ON_FOUR = ["cdmad", "cpg", "meta-expert", "sage-default", "sage-paper", "sage-released"]
@@ -38,6 +38,14 @@ def test_losses_and_weights_are_those_of_one_process(results: Results, case: str
 def test_all_processes_end_bit_for_bit_alike(results: Results, case: str) -> None:
     first, second = (process[case][1] for process in results[2])
     assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
+
+
+def test_cgmatch_remembers_more_classes_than_a_byte_can_number() -> None:
+    """Its memory of predictions is int16 then, which gloo does not send as it is."""
+    _, alone = trained_on_300_classes("cgmatch")
+    assert torch.int16 in {value.dtype for value in alone.values()}
+    for _, tensors in on_processes(2, trained_on_300_classes, "cgmatch"):
+        assert max(relative(value, tensors[name]) for name, value in alone.items()) < TOLERANCE
 
 
 def test_the_twenty_steps_show_what_methods_do(results: Results) -> None:

@@ -119,7 +119,7 @@ def test_refusals(refuses: Refuses, finished_run: Path, here: Path, monkeypatch:
     with monkeypatch.context() as patch:
         found = importlib.util.find_spec
         patch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else found(name))
-        refuses("export", finished_run, "--out", "new.onnx", says=("pip install 'unissl[onnx]'",))
+        refuses("export", finished_run, "--out", "new.onnx", says=("pip install onnx onnxruntime onnxscript.",))
 
 
 def test_a_file_that_disagrees_is_not_left_behind(

@@ -26,9 +26,9 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     threads
         CPU threads.
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from unissl.cli.printing import plain_console
     from unissl.cli.process import prepare_process
 
     prepare_process()
@@ -38,22 +38,24 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     from unissl.run.config import build_config
     from unissl.run.pipeline import resume, run
     from unissl.run_folder import RunFolder
+    from unissl.training.signals import stop_hint
     from unissl.utils.atomic import write_json
 
     top = RunFolder(out)
     if top.holds_run or not any(RunFolder(out / name).holds_run for name in METHODS):
         top.check_unused()
-    console = Console(highlight=False)
+    console = plain_console(highlight=False)
     console.print("Digits: 1,797 images of 8 x 8; 4 labels per class, an unlabelled pool, 500 test images.")
     overrides = without_none({"seed": seed, "train": {"steps": steps}, "machine": {"threads": threads}})
     results = {}
-    for name in METHODS:
-        folder = top.inside(name)
-        tree = merge(overrides, {"method": {"name": name}})
-        if folder.holds_run:
-            results[name] = resume(folder.path, tree).summary
-        else:
-            results[name] = run(build_config(with_recipe(tree, "digits")), folder.path).summary
+    with stop_hint(f"finished runs and checkpoints are kept in {out}", "repeat the command to continue"):
+        for name in METHODS:
+            folder = top.inside(name)
+            tree = merge(overrides, {"method": {"name": name}})
+            if folder.holds_run:
+                results[name] = resume(folder.path, tree).summary
+            else:
+                results[name] = run(build_config(with_recipe(tree, "digits")), folder.path).summary
     table = Table("method", "test accuracy", "pseudo-label accuracy", "seconds")
     for name, summary in results.items():
         accuracy, pool = summary["accuracy"]["last"], summary["pool"]["accuracy"]

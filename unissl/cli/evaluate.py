@@ -17,9 +17,9 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     test
         Other test images: a folder with one subfolder per class, or a parquet file.
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from unissl.cli.printing import show
     from unissl.cli.process import prepare_process
 
     prepare_process()
@@ -47,4 +47,4 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     table = Table("class", "recall")
     for name, recall in evaluation.per_class_recall.items():
         table.add_row(name, "-" if recall is None else f"{recall:.3f}")
-    Console().print(table)
+    show(table)

@@ -18,7 +18,7 @@ def export(run: Path, /, *, format: str = "onnx", out: Path | None = None) -> No
     run
         Run folder.
     format
-        File format; onnx needs the packages of unissl[onnx].
+        File format; onnx needs the packages onnx, onnxruntime and onnxscript.
     out
         File to write; an existing one is not overwritten. By default model.onnx in the run folder.
     """

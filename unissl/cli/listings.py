@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Column, Table
+
+from unissl.cli.printing import show
 
 if TYPE_CHECKING:  # brings numpy, which --help can do without
     from unissl.data import DatasetCard
-
-WIDE = 200
-"""Columns where there is no terminal to fit: a pipe or a file should get every word whole."""
 
 
 def datasets(*, markdown: bool = False) -> None:
@@ -73,8 +71,3 @@ def method_rows() -> list[tuple[str, ...]]:
         (name, method.title, method.venue, method.family, ", ".join(sorted(method.needs)) or "-", method.link)
         for name, method in all_methods().items()
     ]
-
-
-def show(table: Table) -> None:
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDE)).print(table)

@@ -40,7 +40,7 @@ def list_(*, format: Format = "table") -> None:
         return
     from rich.table import Column, Table
 
-    from unissl.cli.listings import show
+    from unissl.cli.printing import show
 
     table = Table(
         Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5]

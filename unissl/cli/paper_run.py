@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from unissl.cli.printing import plain_console
 from unissl.errors import UserError
+from unissl.training.signals import stop_hint
 from unissl_paper.engines import Engine
 from unissl_paper.engines.local import LocalEngine
 from unissl_paper.engines.ray import RayEngine
@@ -47,11 +48,8 @@ def run_experiment(name: str, options: GridOptions, prepare: Prepare) -> None:
     data = None if root is None else str(Path(root).resolve())
     out = options.out if is_url(options.out) else str(Path(options.out).resolve())
     tasks = [Task.of(run, out, _scratch_folder(), data, machine) for run in status.todo]
-    try:
+    with stop_hint(f"finished runs and checkpoints are kept in {options.out}", "repeat the command to continue"):
         reports = show_progress(make_engine(options, prepare).run(tasks), len(tasks), name)
-    except KeyboardInterrupt as stop:
-        stop.args = ("stopped; repeat the command to resume",)
-        raise
     summarise(reports, len(tasks), options.out)
 
 
@@ -92,9 +90,9 @@ def _scratch_folder() -> str:
 
 def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Report]:
     """A progress bar in a terminal, else a line for each run that ends."""
-    console = Console(stderr=True, highlight=False)
+    console = plain_console(stderr=True, highlight=False)
     finished: list[Report] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=total)
         for report in reports:
@@ -104,7 +102,7 @@ def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Rep
             if not console.is_terminal:
                 print(line, file=sys.stderr, flush=True)
             elif report.state != "done":
-                bar.console.print(line, markup=False)
+                bar.console.print(line)
     return finished
 
 

@@ -48,13 +48,14 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import load_model
     from unissl.run_folder import RunFolder
+    from unissl.training.signals import stop_hint
 
     folder = RunFolder(run)
-    model = load_model(folder)
-    source = open_images(images)
     if out is None:
-        print_predictions(model, source)
+        with stop_hint("predictions are kept only in a file", "repeat the command with --out predictions.csv"):
+            print_predictions(load_model(folder), open_images(images))
         return
+    model, source = load_model(folder), open_images(images)
     files = source.files or []
     with PredictionJournal(out, folder, files, torch.get_num_threads(), len(model.class_names)) as journal:
         torch.set_num_threads(journal.threads)

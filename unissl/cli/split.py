@@ -31,10 +31,10 @@ def split(
         Any other setting as key=value.
     """
     import numpy as np
-    from rich.console import Console
     from rich.table import Table
 
     from unissl.autoconfig.recipes import with_recipe
+    from unissl.cli.printing import show
     from unissl.errors import UserError
     from unissl.run.config import build_config, fit_to_data
     from unissl.run.inputs import build_split
@@ -57,7 +57,7 @@ def split(
     if (truth == OOD).any():
         table.add_row("out-of-distribution", "0", str((truth == OOD).sum()))
     table.add_row("all", str(len(rows.labelled)), str(len(rows.unlabelled)), end_section=True)
-    Console().print(table)
+    show(table)
     if out is not None:
         write_split(rows, out)
         print(f"written to {out}")

@@ -46,7 +46,7 @@ def to_bf16(net: Network) -> Network:
 
 def cpu_supports_bf16() -> bool:
     """Whether the CPU has the instructions, may use them, and ``$UNISSL_DISABLE_BF16`` is not 1."""
-    flags: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not have it
+    flags: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.8 does not have it
     return any(flags.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
 
 

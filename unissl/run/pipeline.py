@@ -205,10 +205,11 @@ def train_and_save(
             metrics["pool"] = pool_record(learner.predict, learner.method, batches, rows, truth, state.step)
         return metrics, predicted
 
-    with followed_by(trainings_after(inputs)):
-        fit(config, state, batches, folder, eval_fn, class_names=dataset.train.class_names)
-    seconds = time.monotonic() - started
-    cross_validation = cross_validate(folder, inputs)
+    with followed_by(baseline_trainings(inputs)):
+        with followed_by(len(inputs.folds)):
+            fit(config, state, batches, folder, eval_fn, class_names=dataset.train.class_names)
+        seconds = time.monotonic() - started
+        cross_validation = cross_validate(folder, inputs)
     after_cross_validation = time.monotonic()
     student = run_distillation(inputs, state, batches) if inputs.distils else None
     if student is not None:
@@ -227,12 +228,12 @@ def train_and_save(
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
 
 
-def trainings_after(inputs: RunInputs) -> float:
-    """Trainings that follow the first one, for the time left: of each fold, and of the labels-only baseline, whose
-    steps see fewer images. (The time of a distillation is not known in advance.)"""
-    config, folds = inputs.config, len(inputs.folds)
+def baseline_trainings(inputs: RunInputs) -> float:
+    """What the labels-only baseline and its folds take, in trainings of the method, for the time left: their steps see
+    fewer images. (The time of a distillation is not known in advance.)"""
+    config = inputs.config
     baseline_step = config.batch.labelled / (config.batch.labelled + 2 * config.batch.unlabelled)
-    return folds + has_baseline(config) * (1 + folds) * baseline_step
+    return has_baseline(config) * (1 + len(inputs.folds)) * baseline_step
 
 
 def log_student(folder: RunFolder, inputs: RunInputs, test: Predictions | None, seconds: float) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from os import PathLike
 from types import FrameType
@@ -27,15 +27,16 @@ REPEAT = ("finished work is kept", "repeat the command to continue")
 _hint: ContextVar[tuple[str, str]] = ContextVar("hint", default=REPEAT)
 
 
-@contextmanager
-def resume_hint(folder: PathLike[str] | str) -> Iterator[None]:
-    """Inside, a stopped command names the one that continues the run in ``folder``. The outermost hint counts."""
+def resume_hint(folder: PathLike[str] | str) -> AbstractContextManager[None]:
+    """Inside, a stopped command names the one that continues the run in ``folder``."""
     command = f"unissl train --resume --out {shlex.quote(str(folder))}"
-    hint = (
-        _hint.get()
-        if _hint.get() != REPEAT
-        else (f"finished stages are saved in {folder}", f"continue with: {command}")
-    )
+    return stop_hint(f"finished stages are saved in {folder}", f"continue with: {command}")
+
+
+@contextmanager
+def stop_hint(kept: str, how: str) -> Iterator[None]:
+    """Inside, a stopped command says what is ``kept`` and ``how`` to continue. The outermost hint counts."""
+    hint = (kept, how) if _hint.get() == REPEAT else _hint.get()
     token = _hint.set(hint)
     try:
         yield
@@ -48,7 +49,7 @@ def resume_hint(folder: PathLike[str] | str) -> Iterator[None]:
 
 def interrupt_message(stop: KeyboardInterrupt) -> str:
     """The sentence that a command prints after Ctrl-C: what is kept and how to continue. Code that knows more than
-    :func:`resume_hint` puts its own sentence into ``stop.args``."""
+    :func:`stop_hint` puts its own sentence into ``stop.args``."""
     return "; ".join(stop.args or ("stopped by Ctrl-C", *_hint.get()))
 
 

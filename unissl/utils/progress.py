@@ -44,8 +44,9 @@ def silenced(below: int = logging.WARNING) -> Iterator[None]:
 
 @contextmanager
 def followed_by(repeats: float) -> Iterator[None]:
-    """Count later work in the time left: ``repeats`` times the duration of the work whose progress is shown inside."""
-    token = _repeats.set(repeats)
+    """Count later work in the time left: ``repeats`` times the duration of the work whose progress is shown inside, in
+    addition to what an outer context counts."""
+    token = _repeats.set(_repeats.get() + repeats)
     try:
         yield
     finally:
@@ -174,7 +175,7 @@ class _TerminalBar(_Silent):
 
         facts = TextColumn("{task.fields[facts]}", markup=False)
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), facts)
-        bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+        bar = RichProgress(*columns, console=Console(stderr=True, markup=False, emoji=False), transient=True)
         bar.start()
         return bar, bar.add_task(progress.title, total=progress.total, completed=progress.done, facts="")
 

@@ -15,7 +15,7 @@ from unissl.errors import UserError
 from unissl.utils.current_folder import elsewhere, ignore_settings
 from unissl_paper.grid.worker import Prepare, Report, Task, record_failure, work
 
-MISSING = "The engine ray needs the package Ray; install it with: pip install 'unissl[ray]', or use --engine local."
+MISSING = "The engine ray needs the package Ray; install it with: pip install ray fsspec, or use --engine local."
 
 
 @dataclass(frozen=True)

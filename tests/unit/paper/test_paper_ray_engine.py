@@ -61,7 +61,7 @@ def test_killed_worker_is_replaced_and_results_reach_a_url(
 
 def test_without_ray_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install 'unissl\[ray\]'"):
+    with pytest.raises(UserError, match=r"pip install ray fsspec, or use --engine local"):
         next(iter(RayEngine(nothing, 1).run([tiny_task(tmp_path)])))
 
 

@@ -91,6 +91,10 @@ def test_the_time_left_counts_what_follows(clock: Clock, logged: pytest.LogCaptu
         clock.now += 10
         bar.advance(10)
     assert ", 2 min left" in logged.messages[0]  # 30 + 3 * 40 seconds
+    with followed_by(3), followed_by(2), Progress("sage", 40, unit="steps") as bar:
+        clock.now += 10
+        bar.advance(10)
+    assert ", 4 min left" in logged.messages[1]  # 30 + 3 * 40 + 2 * 40 seconds
 
 
 def test_the_bar_of_a_terminal(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ class Exporter(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages that must be installed."""
     install: ClassVar[str] = ""
-    """Argument of ``pip install`` that installs them."""
+    """Arguments of ``pip install`` that install them."""
 
     def require_packages(self) -> None:
         if any(importlib.util.find_spec(name) is None for name in self.packages):

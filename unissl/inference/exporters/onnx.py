@@ -22,7 +22,7 @@ class OnnxExporter(Exporter):
     format: ClassVar[str] = "onnx"
     suffix: ClassVar[str] = ".onnx"
     packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxscript", "onnxruntime")
-    install: ClassVar[str] = "'unissl[onnx]'"
+    install: ClassVar[str] = "onnx onnxruntime onnxscript"
 
     def encode(self, model: Model, description: Mapping[str, Any]) -> bytes:
         with _quiet():

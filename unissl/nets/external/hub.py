@@ -96,7 +96,7 @@ def _transformers() -> Any:
         return importlib.import_module("transformers")
     except ImportError:
         raise UserError(
-            "Networks from transformers need that library; install unissl with the extra 'transformers'."
+            "Networks from transformers need that library; install it with: pip install 'transformers>=5'."
         ) from None
 
 
