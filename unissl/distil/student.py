@@ -75,7 +75,13 @@ class Student:
 
 
 def train_student(
-    config: DistilConfig, front: FrozenBackbone, maps: FeatureMaps, data: DistilSet, seed: int
+    config: DistilConfig,
+    front: FrozenBackbone,
+    maps: FeatureMaps,
+    data: DistilSet,
+    seed: int,
+    *,
+    bf16: bool | None = None,
 ) -> Student:
     """Train the last stages of a copy of ``front`` on the images of ``data``, read from ``maps`` (N, V, h, w, c).
 
@@ -93,7 +99,7 @@ def train_student(
     epochs = [torch.randperm(len(unlabelled), generator=draws) for _ in range(math.ceil(config.epochs) + 1)]
     order = unlabelled[torch.cat(epochs)]
     num_labelled = max(1, config.batch // LABELLED_RATIO)
-    with tail_precision(front.net, stages), Progress("distillation", steps * config.batch) as progress:
+    with tail_precision(front.net, stages, bf16), Progress("distillation", steps * config.batch) as progress:
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = config.lr * lr_factor(step, steps)
@@ -136,9 +142,9 @@ def trainable_stages(net: Network) -> nn.Sequential:
     return stages
 
 
-def tail_precision(net: Network, stages: nn.Module) -> AbstractContextManager[None]:
+def tail_precision(net: Network, stages: nn.Module, bf16: bool | None) -> AbstractContextManager[None]:
     """The context in which the last stages are trained: bfloat16 products where that is safe for the backbone."""
-    return bf16_matmul(stages) if net.backbone is not None and net.backbone.bf16_safe else nullcontext()
+    return bf16_matmul(stages, bf16) if net.backbone is not None and net.backbone.bf16_safe else nullcontext()
 
 
 def distil_steps(config: DistilConfig, num_unlabelled: int) -> int:

@@ -91,7 +91,12 @@ class FrozenBackboneInputs(ImageInputs):
 
     def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
         cached = extract_features(
-            resized(images, self.size), self.name, config.augment, config.augment.cached_views, device
+            resized(images, self.size),
+            self.name,
+            config.augment,
+            config.augment.cached_views,
+            device,
+            bf16=config.machine.bf16,
         )
         return FeatureViews(cached.features, config.augment, device, self.scaler.to(device))
 
@@ -167,7 +172,12 @@ def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -
     if config.net.freeze_backbone:
         size = config.data.image_size
         scaler = extract_features(
-            resized(rows, size), config.net.name, config.augment, config.augment.cached_views, device
+            resized(rows, size),
+            config.net.name,
+            config.augment,
+            config.augment.cached_views,
+            device,
+            bf16=config.machine.bf16,
         ).scaler
         mean_std = normalisation(shape[2])
         return FrozenBackboneInputs(shape, *mean_std, config.net.name, size, scaler.mean.numpy(), scaler.std.numpy())

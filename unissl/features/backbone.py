@@ -16,7 +16,7 @@ from unissl.features.scaler import FeatureScaler
 from unissl.nets import INPUT_MEAN, INPUT_STD, Network, build, channels_last
 from unissl.nets.backbones.base import Backbone
 from unissl.nets.backbones.registry import all_backbones
-from unissl.nets.bf16 import cpu_supports_bf16
+from unissl.nets.bf16 import is_used
 from unissl.nets.external import describe
 
 
@@ -58,10 +58,10 @@ def normalisation(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return (INPUT_MEAN,) * channels, (INPUT_STD,) * channels
 
 
-def extracts_in_bf16(name: str, device: torch.device) -> bool:
-    """Whether augmented views pass the backbone in bfloat16."""
+def extracts_in_bf16(name: str, device: torch.device, allowed: bool | None = None) -> bool:
+    """Whether augmented views pass the backbone in bfloat16; ``allowed`` is the decision of a run, if there is one."""
     safe = name in all_backbones() and all_backbones()[name].bf16_safe
-    return safe and device.type == "cpu" and cpu_supports_bf16()
+    return safe and device.type == "cpu" and is_used(allowed)
 
 
 def trainable_tail(net: Network) -> tuple[str, ...]:

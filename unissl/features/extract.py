@@ -72,11 +72,13 @@ def extract_features(
     device: torch.device,
     *,
     maps: bool = False,
+    bf16: bool | None = None,
 ) -> CachedFeatures:
     """Features of uint8 images (N, H, W, channels), and their inner maps if requested, from the cache where possible.
 
     A table is found in the cache by its ``content``, the hash that was computed when its images were decoded; arrays,
-    and tables without it, are hashed.
+    and tables without it, are hashed. ``bf16`` is the decision of a run (``machine.bf16``); without one, the CPU is
+    asked.
     """
     content = images.content if isinstance(images, ImageTable) else None
     pixels = images.images if isinstance(images, ImageTable) else images
@@ -90,7 +92,7 @@ def extract_features(
         "unissl": __version__,
     }
     settings |= {} if augment.crop is None else {"crop": augment.crop}
-    settings |= {"bf16": extracts_in_bf16(name, device)} if copies else {}
+    settings |= {"bf16": extracts_in_bf16(name, device, bf16)} if copies else {}
     num_views = 1 + copies
 
     def compute(folder: Path) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def extract_features(
                 files.enter_context(RowWriter(folder / f"{key}.npy", (len(pixels), size)))
                 for key, size in row_bytes.items()
             ]
-            _extract(net, views, copies, writers)
+            _extract(net, views, copies, writers, bf16)
         return {"feat_dim": net.feat_dim, "map": map_shape}
 
     entry = cached("features", [], settings, compute)
@@ -126,9 +128,9 @@ def pixel_hash(images: Images) -> str:
     return digest.hexdigest()
 
 
-def _extract(net: Network, views: ImageViews, copies: int, writers: list[RowWriter]) -> None:
+def _extract(net: Network, views: ImageViews, copies: int, writers: list[RowWriter], bf16: bool | None) -> None:
     """Write, row by row, the features of all views of an image, and its maps where there is a second writer."""
-    approximate = to_bf16(net) if copies else net
+    approximate = to_bf16(net, bf16) if copies else net
     nets = {"none": net} | dict.fromkeys((f"strong{copy}" for copy in range(copies)), approximate)
     with torch.inference_mode(), Progress("features", len(views)) as progress:
         for start in range(0, len(views), BATCH):

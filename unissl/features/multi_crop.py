@@ -39,7 +39,9 @@ MAX_DIFFERENCE = 2.0
 """Mean absolute difference of that crop, in levels of 255, up to which a file counts as unchanged."""
 
 
-def multi_crop_features(table: ImageTable, name: str, device: torch.device) -> tuple[Features, ...]:
+def multi_crop_features(
+    table: ImageTable, name: str, device: torch.device, bf16: bool | None = None
+) -> tuple[Features, ...]:
     """Features (N, D) of each further crop of N photos, from the cache where possible; none where the table has no
     files."""
     if table.originals is None:
@@ -50,13 +52,13 @@ def multi_crop_features(table: ImageTable, name: str, device: torch.device) -> t
         "shape": list(images.shape),
         "weights": weights_hash(name),
         "zoom": ZOOM,
-        "bf16": extracts_in_bf16(name, device),
+        "bf16": extracts_in_bf16(name, device, bf16),
         "unissl": __version__,
     }
 
     def compute(folder: Path) -> dict[str, Any]:
         channels = images.shape[3]
-        net = to_bf16(load_backbone(name, channels).to(device))
+        net = to_bf16(load_backbone(name, channels).to(device), bf16)
         strips = decode_crops(table)
         with (
             RowWriter(folder / "features.npy", (len(images), num_crops * net.feat_dim * 4)) as writer,

@@ -16,12 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from unissl.errors import UserError
 from unissl.nets.base import Network
 from unissl.utils.current_folder import NEUTRAL
 
 NATIVE = ("avx512_bf16", "amx_bf16")
 """Instructions without which a CPU emulates bfloat16, more slowly than float32."""
 SWITCH = "UNISSL_DISABLE_BF16"
+CANNOT_FOLLOW = (
+    "This run computes in bfloat16 (machine.bf16 = true), which this machine does not allow now; continue on one that "
+    f"does, without ${SWITCH}, or add --set machine.bf16=false for slightly different results in float32."
+)
 TRIAL = """
 import torch
 x = torch.randn(8, 32, 16, 16, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
@@ -31,8 +36,10 @@ torch.nn.Linear(64, 64, dtype=torch.bfloat16)(torch.randn(512, 64, dtype=torch.b
 """
 
 
-def to_bf16(net: Network) -> Network:
+def to_bf16(net: Network, allowed: bool | None = None) -> Network:
     """A copy in bfloat16 where that is safe and faster, some 1.8 times on two cores; otherwise ``net`` itself.
+
+    ``allowed`` is the decision of a run (``machine.bf16``); without one, the CPU is asked.
 
     Its features differ from exact ones by some 4 % of their norm: small against the effect of augmentation, but too
     much for predictions that must be reproducible.
@@ -40,7 +47,7 @@ def to_bf16(net: Network) -> Network:
     if net.backbone is None or not net.backbone.bf16_safe:
         return net
     parameter = next(net.parameters())
-    supported = parameter.dtype == torch.float32 and parameter.device.type == "cpu" and cpu_supports_bf16()
+    supported = parameter.dtype == torch.float32 and parameter.device.type == "cpu" and is_used(allowed)
     return copy.deepcopy(net).to(torch.bfloat16) if supported else net
 
 
@@ -48,6 +55,16 @@ def cpu_supports_bf16() -> bool:
     """Whether the CPU has the instructions, may use them, and ``$UNISSL_DISABLE_BF16`` is not 1."""
     flags: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.8 does not have it
     return any(flags.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
+
+
+def is_used(allowed: bool | None) -> bool:
+    """Whether to compute in bfloat16: as decided before or, without a decision, as the CPU allows.
+
+    A decision that this CPU cannot follow fails: float32 in its place would change the results without a word.
+    """
+    if allowed and not cpu_supports_bf16():
+        raise UserError(CANNOT_FOLLOW)
+    return cpu_supports_bf16() if allowed is None else allowed
 
 
 @lru_cache
@@ -66,15 +83,16 @@ def survives(trial: str) -> bool:
 
 
 @contextmanager
-def bf16_matmul(module: nn.Module) -> Iterator[None]:
-    """Inside, 1 x 1 convolutions of ``module`` multiply in bfloat16, forward and backward, on a CPU that supports it.
+def bf16_matmul(module: nn.Module, allowed: bool | None = None) -> Iterator[None]:
+    """Inside, 1 x 1 convolutions of ``module`` multiply in bfloat16, forward and backward, on a CPU that supports it,
+    unless ``allowed`` is false.
 
     Weights, gradients and all other layers stay in float32: depthwise convolutions are slower in bfloat16.
     """
     pointwise = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1)]
     weights = [layer.weight for layer in pointwise]
     supported = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in weights)
-    pointwise = pointwise if supported and cpu_supports_bf16() else []
+    pointwise = pointwise if supported and is_used(allowed) else []
     for layer in pointwise:
         layer.forward = partial(_pointwise_forward, layer)  # type: ignore[method-assign]
     try:

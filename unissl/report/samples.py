@@ -23,6 +23,7 @@ from unissl.features.backbone import WithBackbone, tail_stages
 from unissl.features.extract import CachedFeatures, extract_features
 from unissl.features.scaler import Features, FeatureScaler
 from unissl.inference.model import Calibrated, Model, load_model
+from unissl.nets.bf16 import cpu_supports_bf16
 from unissl.nets.external import check_trusted_code
 from unissl.report.galleries import Thumbnails
 from unissl.report.load_run import RunRecord
@@ -115,7 +116,10 @@ def load_features(record: RunRecord, dataset: Dataset) -> CachedFeatures:
     config, table = record.config, dataset.train
     check_trusted_code(config.net.name)
     maps = config.distil.keeps_maps(len(table))
-    return extract_features(table, config.net.name, config.augment, config.augment.cached_views, CPU, maps=maps)
+    # The report reads the clean views, which are exact either way: a machine without bfloat16 can write it too.
+    bf16 = None if config.machine.bf16 and not cpu_supports_bf16() else config.machine.bf16
+    views = config.augment.cached_views
+    return extract_features(table, config.net.name, config.augment, views, CPU, maps=maps, bf16=bf16)
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ def seconds_per_distil_epoch(inputs: RunInputs) -> float:
     def step(_: int) -> None:
         torch.autograd.backward(stages(select_maps(maps, rows, np.zeros_like(rows), device)).mean())
 
-    with tail_precision(net, stages):
+    with tail_precision(net, stages, config.machine.bf16):
         return len(inputs.split.unlabelled) / config.distil.batch * seconds_per_call(step)
 
 

@@ -48,6 +48,9 @@ class MachineConfig(Settings):
     """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""
     compile: Literal["off", "on", "auto"] = "off"
     """Train the network through torch.compile; auto only where the budget repays it and it turns out faster."""
+    bf16: bool | None = None
+    """Compute augmented views, further crops and distillation on a frozen backbone in bfloat16. By default where the
+    CPU is faster in it; decided once, before the run starts, so that a resumed run computes the same."""
     prefetch: bool | None = None
     """Make the next batch in the background while a step runs; it changes no number. By default where a core is free
     for it: on a GPU, or with fewer threads than cores."""

@@ -46,7 +46,7 @@ def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> 
     channels = inputs.dataset.train.images.shape[3]
     backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
     data = DistilSet(rows, labels != UNLABELLED, soft, features)
-    return train_student(config.distil, backbone, cached.maps, data, config.seed)
+    return train_student(config.distil, backbone, cached.maps, data, config.seed, bf16=config.machine.bf16)
 
 
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:

@@ -111,7 +111,9 @@ def check_supports_features(config: RunConfig, method: type[Method]) -> None:
 def extract_train_features(config: RunConfig, table: ImageTable, device: torch.device) -> CachedFeatures:
     maps, views = config.distil.keeps_maps(len(table)), config.augment.cached_views
     return local_main_process_first(
-        lambda: extract_features(table, config.net.name, config.augment, views, device, maps=maps)
+        lambda: extract_features(
+            table, config.net.name, config.augment, views, device, maps=maps, bf16=config.machine.bf16
+        )
     )
 
 
@@ -119,7 +121,8 @@ def extract_crops(config: RunConfig, dataset: Dataset, device: torch.device) -> 
     """Features of the crops that only the teacher of the distillation sees."""
     if not config.distil.multi_crop:
         return ()
-    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device))
+    bf16 = config.machine.bf16
+    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device, bf16))
 
 
 def build_train_views(

@@ -36,7 +36,7 @@ from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
 from unissl.run.results import RunResult, write_results
 from unissl.run.schema import Summary, accuracy_interval, require
-from unissl.run.setup import build_training, predict_with_ema, restore_latest, setup_device
+from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
 from unissl.run_folder import RunFolder
 from unissl.splits import write_split
 from unissl.splits.open_set import load_data
@@ -99,7 +99,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex 
     if config.train.precision == "bfloat16" and device.type == "cpu":
         raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")
     dataset = local_main_process_first(lambda: load_data(config.data, config.split, index))
-    config = fit_to_data(config, dataset)
+    config = decide_bf16(fit_to_data(config, dataset), device)
     with memory_errors(config.batch):
         inputs = prepare_inputs(config, dataset, device)
         state, batches = build_training(inputs)
@@ -123,6 +123,7 @@ def resume(out: Path | str, overrides: ConfigTree | None = None) -> Run:
     with locked(folder), memory_errors(config.batch):
         device = setup_device(config.machine)
         dataset = local_main_process_first(lambda: load_data(config.data, config.split))
+        check_bf16(config, device)
         inputs = prepare_inputs(config, dataset, device)
         broadcast_from_main(lambda: verify_data(folder, inputs.split, dataset))
         if broadcast_from_main(lambda: folder.finished):

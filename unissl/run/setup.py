@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,9 +17,11 @@ from unissl.distributed.group import current
 from unissl.distributed.rows import all_gather_rows, local_slice
 from unissl.errors import UserError
 from unissl.evaluation.predictions import Predictions, predict_rows
+from unissl.features.backbone import extracts_in_bf16
 from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import channels_last
+from unissl.nets.bf16 import CANNOT_FOLLOW, SWITCH
 from unissl.run.config import MachineConfig, RunConfig
 from unissl.run.inputs import RunInputs, build_network
 from unissl.run_folder import RunFolder
@@ -51,6 +54,21 @@ def setup_device(machine: MachineConfig) -> torch.device:
     if machine.compile != "off" and world.size > 1:
         raise UserError("Compiling the network is for a single process; leave out machine.compile.")
     return device
+
+
+def decide_bf16(config: RunConfig, device: torch.device) -> RunConfig:
+    """The configuration of a new run with ``machine.bf16`` decided: a trial of the CPU may turn out otherwise later."""
+    if not config.net.freeze_backbone:
+        return config
+    wanted = False if os.environ.get(SWITCH) == "1" else config.machine.bf16
+    bf16 = broadcast_from_main(lambda: extracts_in_bf16(config.net.name, device, wanted))
+    return config.model_copy(update={"machine": config.machine.model_copy(update={"bf16": bf16})})
+
+
+def check_bf16(config: RunConfig, device: torch.device) -> None:
+    """A resumed run computes as it did before, or not at all."""
+    if config.machine.bf16 and not extracts_in_bf16(config.net.name, device, config.machine.bf16):
+        raise UserError(CANNOT_FOLLOW)
 
 
 def build_training(inputs: RunInputs) -> tuple[TrainState, Batches]:

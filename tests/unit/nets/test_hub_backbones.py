@@ -165,3 +165,67 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match="pip install 'transformers>=5'"):
         load("hf:any")
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Addresses that were asked for; each fails."""
+    asked: list[object] = []
+
+    def refuse(*address: object, **more: object) -> None:
+        asked.append(address)
+        raise OSError("the network was used")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    return asked
+
+
+IMAGES = {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 32, "pooled": True}
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("key", "config"),
+    [
+        ("backbone", {"model_type": "detr", "backbone": "owner/model", "use_timm_backbone": False}),
+        ("use_pretrained_backbone", {"model_type": "detr", "use_pretrained_backbone": True, "backbone": "resnet18"}),
+        ("backbone", {"model_type": "dpt", "backbone": "owner/model", **SMALL}),
+        ("backbone", {"model_type": "mask2former", "backbone": "owner/model", "use_pretrained_backbone": True}),
+        ("backbone_config", {"model_type": "mask2former", "backbone_config": "owner/model"}),
+        ("backbone", {"model_type": "dpt", "backbone_config": {"model_type": "timm_backbone", "backbone": "o/m"}}),
+        ("attn_implementation", {"model_type": "vit", "attn_implementation": "owner/kernel", **SMALL}),
+    ],
+)
+def test_a_manifest_that_names_another_model(key: str, config: dict[str, Any], no_network: list[object]) -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(UserError, match=f"setting '{key}' names another model; train with"):
+        load("hf:any", {**IMAGES, "config": config})
+    assert not no_network
+
+
+def test_nothing_is_asked_for_by_a_key_that_is_not_known(
+    no_network: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub is offline while a model is rebuilt, and as before after that."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    monkeypatch.setattr("unissl.nets.external.hub._named_model", lambda settings: None)
+    for config in ({"model_type": "dpt", "backbone": "owner/model"}, {"model_type": "upernet", "backbone": "o/m"}):
+        with pytest.raises(UserError, match="cannot be built from its manifest"):
+            load("hf:any", {**IMAGES, "config": config})
+    assert not no_network and before == constants.HF_HUB_OFFLINE
+
+
+def test_a_folder_whose_model_names_another(tmp_path: Path, no_network: list[object]) -> None:
+    folder = save_vit(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps({"model_type": "dpt", "backbone": "owner/model"}))
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load(f"hf:{folder}")
+    assert not no_network
+
+
+def test_a_stored_model_of_timm_names_no_other_place() -> None:
+    with pytest.raises(UserError, match="names another place; train with"):
+        load("timm:hf-hub:owner/model", {})

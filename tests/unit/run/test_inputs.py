@@ -17,6 +17,7 @@ from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import BatchConfig, Batches, subsets
+from unissl.config import read_toml
 from unissl.data import Dataset
 from unissl.errors import UserError
 from unissl.evaluation.predictions import predict_rows
@@ -24,12 +25,13 @@ from unissl.inference.model import load_model
 from unissl.methods.base import Needs, attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import INPUT_MEAN, INPUT_STD, backbone_installed
+from unissl.nets.bf16 import cpu_supports_bf16
 from unissl.nets.heads import MLPHead
 from unissl.nets.small import SmallNet
 from unissl.run.budget import MAX_STEPS_ON_FEATURES, steps_from_minutes
 from unissl.run.config import RunConfig, build_config, fit_to_data
 from unissl.run.inputs import RunInputs, build_network, check_supports_features, prepare_inputs
-from unissl.run.pipeline import resume, train_and_save, write_config_and_split
+from unissl.run.pipeline import resume, run, train_and_save, write_config_and_split
 from unissl.run.setup import build_training
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
@@ -217,6 +219,46 @@ def test_baseline_and_minutes_use_the_cached_features(
         planned = steps_from_minutes(config, *build_training(prepared(config)))
         assert planned.train.steps is not None and 1 <= planned.train.steps <= most
     carried_out(settings("labels-only"), tmp_path / "baseline")
+
+
+@needs_weights
+@pytest.mark.skipif(not cpu_supports_bf16(), reason="needs a CPU that computes in bfloat16")
+def test_a_resumed_run_keeps_its_precision_or_says_that_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial of the CPU failed or timed out, and the cache was lost: float32 would change the features."""
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split, index=None: photos())
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "cache"))
+    run(settings(distil={"epochs": 1.0, "batch": 8}), tmp_path / "whole")
+    model = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    assert read_toml(tmp_path / "whole" / "config.toml")["machine"]["bf16"] is True
+    os.unlink(tmp_path / "whole" / "summary.json")
+    os.unlink(tmp_path / "whole" / "model.safetensors")
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "new cache"))
+    with monkeypatch.context() as failing:
+        failing.setattr("unissl.nets.bf16.survives", lambda trial: False)
+        with pytest.raises(UserError, match=r"machine\.bf16 = true.*--set machine\.bf16=false"):
+            resume(tmp_path / "whole")
+    assert not (tmp_path / "whole" / "model.safetensors").exists()
+    resume(tmp_path / "whole")
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == model
+
+
+@needs_weights
+def test_a_run_that_started_in_float32_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the trial of the CPU succeeds later; the environment variable decides for a new run."""
+    monkeypatch.setattr("unissl.run.pipeline.load_data", lambda data, split, index=None: photos())
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UNISSL_DISABLE_BF16", "1")
+    run(settings(machine={"bf16": True}), tmp_path / "whole")
+    model = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    assert read_toml(tmp_path / "whole" / "config.toml")["machine"]["bf16"] is False
+    os.unlink(tmp_path / "whole" / "summary.json")
+    shutil.rmtree(tmp_path / "whole" / "checkpoints")
+    monkeypatch.delenv("UNISSL_DISABLE_BF16")
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "new cache"))
+    resume(tmp_path / "whole")
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == model
 
 
 # refusals -----------------------------------------------------------------------------------------------------------

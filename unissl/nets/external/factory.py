@@ -8,16 +8,17 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.nets.backbones.base import IMAGENET_MEAN, IMAGENET_STD
 from unissl.nets.backbones.registry import DEFAULT_BACKBONE
 from unissl.nets.external.adapter import ExternalBackbone, wrap_module
+from unissl.nets.external.hub import offline
 
 
 def load_factory(name: str, module_name: str, factory_name: str) -> ExternalBackbone:
@@ -44,6 +45,11 @@ def load_factory(name: str, module_name: str, factory_name: str) -> ExternalBack
 
 def load_timm(name: str, model: str, arch_config: Mapping[str, Any] | None, *, pretrained: bool) -> ExternalBackbone:
     """A model of timm without its classifier. Not verified by our tests."""
+    if arch_config is not None and ":" in model:  # of another server or folder, which timm would look for
+        raise UserError(
+            f"The network {shortened(name)} cannot be rebuilt from a stored model, since it names another place; train "
+            "with a name of 'timm.list_models()'."
+        )
     try:
         timm: Any = importlib.import_module("timm")
     except Exception as error:  # it fails in many ways where its torchvision does not suit torch
@@ -52,7 +58,8 @@ def load_timm(name: str, model: str, arch_config: Mapping[str, Any] | None, *, p
             f"'{DEFAULT_BACKBONE}'."
         ) from error
     try:
-        module = timm.create_model(model, pretrained=pretrained and arch_config is None, num_classes=0)
+        with nullcontext() if arch_config is None else offline():
+            module = timm.create_model(model, pretrained=pretrained and arch_config is None, num_classes=0)
         data = timm.data.resolve_model_data_config(module)
     except Exception as error:
         raise UserError(f"timm cannot create {model!r} ({error}); use a name of 'timm.list_pretrained()'.") from error

@@ -19,6 +19,11 @@ from torch import Tensor, nn
 from unissl.errors import UserError, shortened
 from unissl.nets.external.adapter import ExternalBackbone, wrap_module
 
+NAMING_KEYS = ("backbone", "backbone_config", "attn_implementation", "experts_implementation", "name_or_path")
+"""Settings that, as text, are names of other models on a server or of code that is downloaded."""
+PRETRAINED_KEYS = ("use_pretrained_backbone",)
+BUILT_IN_ATTENTION = ("eager", "sdpa")
+
 
 class HubFeatures(nn.Module):
     """A model of transformers that maps images to features (n, D) or maps (n, D, h, w)."""
@@ -48,7 +53,7 @@ def load_hub(name: str, source: str, arch_config: Mapping[str, Any] | None) -> E
     """The model in the folder or of the name ``source``; with the ``arch_config`` of an earlier one, only its
     architecture, for which no file is needed."""
     library = _transformers()
-    with _quiet(library):
+    with _quiet(library), offline():
         if arch_config is not None:
             features = _from_arch_config(library, name, arch_config)
             images = arch_config
@@ -82,13 +87,59 @@ def local_folder(source: str) -> str:
 def _from_arch_config(library: Any, name: str, arch_config: Mapping[str, Any]) -> HubFeatures:
     """A model of the architecture in a manifest, which may come from anywhere; settings that name code are left out."""
     try:
-        settings = {key: value for key, value in arch_config["config"].items() if key != "auto_map" and key[:1] != "_"}
+        settings = _without_code(arch_config["config"])
+        if (key := _named_model(settings)) is not None:
+            raise UserError(
+                f"The network {shortened(name)} cannot be built from its manifest, whose setting {key!r} names another "
+                "model; train with a model that holds all of its parts."
+            )
         model = library.AutoModel.from_config(library.AutoConfig.for_model(**settings), trust_remote_code=False)
         return HubFeatures(model, pooled=arch_config["pooled"])
     except UserError:
         raise
     except Exception as error:  # the library raises nearly every type there is on settings that do not fit each other
         raise UserError(f"The network {name} cannot be built from its manifest; train again.") from error
+
+
+def _without_code(settings: Any) -> Any:
+    """The settings of a manifest at any depth, without those that name code."""
+    if isinstance(settings, Mapping):
+        kept = {key: value for key, value in settings.items() if key != "auto_map" and key[:1] != "_"}
+        return {key: _without_code(value) for key, value in kept.items()}
+    return [_without_code(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def _named_model(settings: Any) -> str | None:
+    """The first setting, at any depth, by which the library would look for another model or for compiled code."""
+    if isinstance(settings, list):
+        return next(filter(None, map(_named_model, settings)), None)
+    if not isinstance(settings, Mapping):
+        return None
+    for key, value in settings.items():
+        named = key in NAMING_KEYS and isinstance(value, str) and value not in BUILT_IN_ATTENTION
+        if named or (key in PRETRAINED_KEYS and value):
+            return str(key)
+        if (inner := _named_model(value)) is not None:
+            return inner
+    return None
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Inside, the library of the hub sends no request, whatever a model asks for.
+
+    It reads its environment variable only when it is imported, but this constant before each request.
+    """
+    try:
+        constants: Any = importlib.import_module("huggingface_hub.constants")
+    except ImportError:  # no library that could send one
+        yield
+        return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _transformers() -> Any:
