@@ -39,6 +39,12 @@ def test_train_prints_the_accuracy_and_the_gain_over_the_baseline(photo_run: Pho
     )
 
 
+def test_the_mean_of_the_last_evaluations_is_not_printed(photo_run: PhotoRun) -> None:
+    """It is in summary.json for comparisons with papers; the headline is the accuracy of the model that is shipped."""
+    run, output = photo_run
+    assert "last 20" not in output and "last 20" not in (run / "report.html").read_text(encoding="utf-8")
+
+
 def test_summary(photo_run: PhotoRun) -> None:
     summary = read(photo_run[0] / "summary.json")
     evaluations = [line["accuracy"] for line in RunFolder(photo_run[0]).read_metrics() if line["kind"] == "eval"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,13 @@ def test_the_count_sees_a_function_with_too_many(tmp_path: Path, monkeypatch: py
     file = tmp_path / "long.py"
     file.write_text("def f(a, b, c, d, e, f, g, h): ...\nclass C:\n    def m(self, a, b, c, d, e, f, g): ...\n")
     assert too_many(file) == ["long.py:1 f (8)"]
+
+
+def test_messages_name_packages_that_can_be_installed() -> None:
+    """The extras are those of a release; a clone has ``make install`` and the names of the packages themselves."""
+    sources = [path for name in ("unissl", "unissl_paper") for path in (PACKAGE.parent / name).rglob("*.py")]
+    found = {path.name for path in sources if re.search(r"unissl\[|with the extra", path.read_text(encoding="utf-8"))}
+    assert found == set() and len(sources) > 100
 
 
 @pytest.mark.parametrize("backwards", [False, True])

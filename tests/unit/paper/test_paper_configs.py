@@ -167,6 +167,8 @@ def test_hyper_parameters_of_every_plain_method() -> None:
         ("forms", "text", {"normalise": False, "nodes": "weak", "self_bias": 0.0, "smoothing": 0.0, "n_sigma": 1.0}),
         ("exact", "dense", {"graph_impl": "dense", "cross": "stacked"}),
         ("anchors", "k-50-seed-1", {"num_anchors": 50, "anchor_seed": 1}),
+        ("ports", "meta-expert-port", {"gate": "untrained", "counting": "indexed", "warm_up": 1 / 256}),
+        ("ports", "cdmad-port", {"port": True}),
     ],
 )
 def test_forms_and_ablations_differ_as_they_say(experiment: str, variant: str, wanted: dict[str, Any]) -> None:

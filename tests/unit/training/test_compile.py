@@ -34,6 +34,7 @@ def test_bfloat16_is_near_and_in_full_precision_again(net: torch.nn.Module) -> N
     torch.testing.assert_close(half.feat, plain.feat, rtol=0.1, atol=0.05)
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")  # of torch, on 3.13.0 only
 def test_compiled_gives_the_same_numbers_within_rounding(
     net: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

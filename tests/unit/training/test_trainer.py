@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ from unissl.training.prefetch import Prefetch
 from unissl.training.signals import Interrupted
 from unissl.training.trainer import NonFiniteLoss, TrainConfig, Trainer, period_ends, step_at
 from unissl.types import Batch, DataInfo, Losses, Step
+from unissl.utils import progress
 
 SPLIT = make_split(6)
 Lines = list[dict[str, Any]]
@@ -199,6 +202,17 @@ def test_collapse_is_logged_and_recorded_once(tmp_path: Path, caplog: pytest.Log
     assert (warning["about"], warning["step"]) == ("collapse", 4)  # step 2 is too early to judge
     assert warning["message"].startswith("Only 2 of 6 classes are predicted, 75% of the images as class 'fox'")
     assert [record.levelname for record in caplog.records if "Only 2 of 6 classes" in record.message] == ["WARNING"]
+
+
+def test_progress_shows_loss_pseudo_labels_and_accuracy_but_no_terms(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    with caplog.at_level(logging.INFO, "unissl"):
+        make(tmp_path)[0].run()
+    shown = [record.message for record in caplog.records if " of 8 steps" in record.message]
+    facts = re.compile(r"training: 8 of 8 steps, .* left, loss \d+\.\d{3}, pseudo-labels used 50%, accuracy 50\.0%")
+    assert facts.fullmatch(shown[-1]) and not any("sup " in line or "selected" in line for line in shown)
 
 
 def test_a_pool_that_teaches_nothing_is_noted(tmp_path: Path) -> None:
