@@ -20,6 +20,18 @@ def _leave_out_current_folder() -> None:
 
 def main() -> None:
     """Handle signals, and only then import the command line: a scheduler may send one within the first 0.2 s."""
+    try:
+        _main()
+    except Exception as error:  # of the imports: an error of a command is explained by the command line
+        from unissl.errors import NOT_ENOUGH_MEMORY, is_memory_shortage
+
+        if "--debug" in sys.argv or not is_memory_shortage(error):
+            raise
+        print(f"error: {NOT_ENOUGH_MEMORY}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _main() -> None:
     from unissl.training.signals import Interrupted, exit_on_signal, interrupt_message
 
     try:

@@ -6,12 +6,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 from cli_helpers import TRAIN_DIGITS, call, fill_disk, snapshot, succeed
 
+from unissl.errors import is_memory_shortage
 from unissl.utils.atomic import open_regular
 
 RESUME = ("train", "--resume", "--no-baseline", "--quiet", "--out", "run")
@@ -103,3 +106,37 @@ def test_too_little_memory_is_a_sentence(here: Path, monkeypatch: pytest.MonkeyP
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     assert outcome.err.startswith("error: There is not enough memory for batches of 4 labelled and 8 unlabelled images")
     assert "--set batch.labelled=2 --set batch.unlabelled=4" in outcome.err
+
+
+@pytest.mark.parametrize("limit_mb", [300, 450])
+def test_too_little_memory_for_the_libraries_is_a_sentence(here: Path, limit_mb: int) -> None:
+    """torch cannot be loaded under such a limit of addresses, and says so by exceptions of several types."""
+    resource = pytest.importorskip("resource")
+    limit = limit_mb << 20
+    done = subprocess.run(
+        [sys.executable, "-m", "unissl", "methods"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: There is not enough memory; close other programs, raise the limit" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+        RuntimeError("_MTIAGraph: Unable to create type object!"),
+        MemoryError(),
+    ],
+)
+def test_memory_that_is_refused_in_any_words(error: Exception) -> None:
+    assert is_memory_shortage(error)
+    later = AttributeError("partially initialised module")
+    later.__context__ = error
+    assert is_memory_shortage(later)
+    assert not is_memory_shortage(ImportError("No module named 'x'")) and not is_memory_shortage(RuntimeError("shape"))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_helpers import TRAIN_DIGITS, call, picture, succeed
+from cli_helpers import QUICK, TRAIN_DIGITS, call, picture, succeed
 from PIL import Image
 from safetensors import safe_open
 
@@ -250,3 +250,16 @@ def test_the_number_of_threads_can_be_tuned(here: Path, monkeypatch: pytest.Monk
         assert "threads = 2" in Path("run/config.toml").read_text()
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_fully_labelled_folder_without_test_images(here: Path) -> None:
+    """labels-only, which is suggested where there is no pool, trains, cross-validates and writes a report."""
+    for number, name in enumerate(("cat", "dog")):
+        (here / "own" / name).mkdir(parents=True)
+        for seed in range(6):
+            picture(100 * number + 50, seed).save(here / "own" / name / f"{seed}.png")
+    diagnosed = ("--set", "train.diagnostics=true")
+    succeed("train", "--images", "own", "--method", "labels-only", "--out", "run", *QUICK, *diagnosed)
+    summary = read(here / "run" / "summary.json")
+    assert summary["cross_validation"]["labels"] == 12 and "pool" not in summary
+    assert (here / "run" / "report.html").exists() and not (here / "run" / "predictions.parquet").exists()

@@ -18,7 +18,7 @@ from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
 from unissl.distributed.group import launched, processes
-from unissl.errors import UserError
+from unissl.errors import NOT_ENOUGH_MEMORY, UserError, is_memory_shortage
 from unissl.training.signals import exit_on_signal, interrupt_message
 from unissl.utils.current_folder import ignore_current_folder
 from unissl.utils.progress import log_to_stderr
@@ -68,6 +68,8 @@ def _run(words: list[str], debug: bool) -> int:
             raise
         return _explain(error)
     except Exception as error:
+        if is_memory_shortage(error) and not debug:
+            return _explain(MemoryError())
         code: int | None = getattr(error, "exit_code", None)  # a run that was asked to stop
         if code is None or debug:
             raise
@@ -84,6 +86,6 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, PermissionError):
         message = f"{error.filename} may not be read by this user; change its permissions or choose another."
     if isinstance(error, MemoryError):
-        message = "There is not enough memory; close other programs, or use fewer or smaller images (data.image_size)."
+        message = NOT_ENOUGH_MEMORY
     print(f"error: {message}", file=sys.stderr)
     return 2 if isinstance(error, CycloptsError) else 1

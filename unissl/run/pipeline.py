@@ -201,7 +201,7 @@ def train_and_save(
 
     def eval_fn(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
         metrics, predicted = evaluate(learner, shadow, inputs, batches)
-        if config.train.diagnostics:
+        if config.train.diagnostics and len(split.unlabelled):
             rows, truth = split.unlabelled, dataset.train.labels[split.unlabelled]
             metrics["pool"] = pool_record(learner.predict, learner.method, batches, rows, truth, state.step)
         return metrics, predicted
@@ -253,10 +253,11 @@ def evaluate(
     learner: Learner, shadow: Mapping[str, Tensor], inputs: RunInputs, batches: Batches
 ) -> tuple[dict[str, Any], Rows]:
     """Test accuracy, and the AUROC of the outlier score if some test images are out-of-distribution; without test
-    images only the classes predicted for (a part of) the pool."""
+    images only the classes predicted for (a part of) the pool, or of the labelled images where there is no pool."""
     tests, dataset = inputs.test_views, inputs.dataset
     if tests is None or dataset.test is None:
-        rows = inputs.split.unlabelled[: 4 * batches.config.evaluation]
+        pool = inputs.split.unlabelled
+        rows = (pool if len(pool) else inputs.split.labelled)[: 4 * batches.config.evaluation]
         return {}, predict_with_ema(learner, shadow, batches.views, batches, rows).classes
     preds = predict_with_ema(learner, shadow, tests, batches)
     return test_metrics(dataset, preds), preds.classes[dataset.test.labels != OOD]
