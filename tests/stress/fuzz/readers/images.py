@@ -17,7 +17,7 @@ from PIL import Image, ImageCms, PngImagePlugin
 
 from unissl.data.images.decode import decode_stream, image_size, looks_like_image
 
-KINDS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "ICO", "TGA")
+KINDS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "ICO", "TGA")  # the last four are refused
 
 
 def picture(mode: str, size: tuple[int, int] = (13, 11)) -> Image.Image:
