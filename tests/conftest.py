@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
+
+from unissl.data.images import decode
 
 torch.set_num_threads(1)
 
@@ -46,7 +47,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Lets folders and images of given names be forbidden, also for a user who may do everything."""
-    really_scan, really_open = os.scandir, Image.open
+    really_scan, really_open = os.scandir, decode.open_file
     names: set[str] = set()
 
     def scandir(path: Any) -> Any:
@@ -54,11 +55,11 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             raise PermissionError(13, "Permission denied", str(path))
         return really_scan(path)
 
-    def open_image(path: Any, *rest: Any, **options: Any) -> Image.Image:
+    def open_image(path: Any) -> Any:
         if isinstance(path, str) and Path(path).name in names:
             raise PermissionError(13, "Permission denied", path)
-        return really_open(path, *rest, **options)
+        return really_open(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.setattr(Image, "open", open_image)
+    monkeypatch.setattr(decode, "open_file", open_image)
     return lambda *more: names.update(more)

@@ -130,10 +130,10 @@ def parse_overrides(assignments: Iterable[str]) -> ConfigTree:
     return tree
 
 
-def read_toml(path: Path) -> ConfigTree:
-    """A TOML file as a nested dictionary."""
+def read_toml(path: Path, *, pipes: bool = False) -> ConfigTree:
+    """A TOML file as a nested dictionary; ``pipes`` as in :func:`unissl.utils.bounded_io.read_text`."""
     try:
-        return parse_toml(read_text(path, MAX_TOML_BYTES))
+        return parse_toml(read_text(path, MAX_TOML_BYTES, pipes=pipes))
     except FileNotFoundError:
         raise UserError(f"There is no config file {path}; check the path given with --config.") from None
     except IsADirectoryError:

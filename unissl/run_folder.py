@@ -26,10 +26,12 @@ from typing import Any
 from unissl.distributed.group import current
 from unissl.errors import UserError
 from unissl.utils.atomic import explain_disk_errors, open_regular, require_real_folder, require_regular_file
-from unissl.utils.bounded_io import parse_json, read_text, reject_surrogates
+from unissl.utils.bounded_io import parse_json, read_text, reject_many_values, reject_surrogates
 
 WALL_CLOCK_FIELDS = frozenset({"seconds"})
 """Fields that differ between two runs of the same configuration."""
+MAX_METRICS_BYTES = 64 << 20
+"""Size of the metrics; a run writes some thousand lines."""
 
 
 class RunFolder:
@@ -121,7 +123,9 @@ class RunFolder:
         if not self.metrics.exists():
             return []
         try:
-            lines = [parse_json(line) for line in read_text(self.metrics).split("\n") if line]
+            text = read_text(self.metrics, MAX_METRICS_BYTES)
+            reject_many_values(text)  # of all lines together
+            lines = [parse_json(line) for line in text.split("\n") if line]
             reject_surrogates(lines)
         except (ValueError, OSError):
             raise UserError(f"{self.metrics} is damaged; restore it or train again.") from None

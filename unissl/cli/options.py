@@ -77,7 +77,7 @@ def combine_overrides(flags: ConfigTree, config: Path | None, overrides: tuple[s
     if "steps" in budget and "minutes" in budget:
         raise UserError("Give either --steps or --minutes, not both.")
     tree: ConfigTree = {}
-    for layer in ({} if config is None else read_toml(config), flags, parse_overrides(overrides)):
+    for layer in ({} if config is None else read_toml(config, pipes=True), flags, parse_overrides(overrides)):
         replace_budget(tree, layer)
         tree = merge(tree, layer)
     return tree

@@ -23,7 +23,7 @@ from unissl.inference.prediction_table import NOT_READ, NUMERIC_COLUMNS, READ, R
 from unissl.inference.review import REASONS
 from unissl.run_folder import RunFolder
 from unissl.utils.atomic import explain_disk_errors, open_regular
-from unissl.utils.bounded_io import parse_json
+from unissl.utils.bounded_io import open_file, parse_json
 
 FORMAT = "unissl-journal-1"
 MAX_THREADS = 4096
@@ -65,7 +65,7 @@ class PredictionJournal:
 
     def blocks(self) -> Iterator[Records]:
         """All records, a chunk at a time."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path, "rb") as file:
             file.seek(self._start)
             while block := file.read(CHUNK * RECORD.itemsize):
                 yield np.frombuffer(block[: len(block) // RECORD.itemsize * RECORD.itemsize], dtype=RECORD)
@@ -130,8 +130,9 @@ def are_records(block: Records, classes: int) -> bool:
 
 
 def _hash_of_model(folder: RunFolder) -> str:
-    digest = hashlib.sha256(folder.manifest.read_bytes())
-    with folder.model.open("rb") as file:
+    with open_file(folder.manifest) as file:
+        digest = hashlib.file_digest(file, "sha256")
+    with open_file(folder.model) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

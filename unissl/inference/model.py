@@ -40,6 +40,7 @@ from unissl.nets.heads import LinearHead, MLPHead
 from unissl.run_folder import RunFolder
 from unissl.types import DataInfo, Outputs, Prediction
 from unissl.utils.atomic import write_tensors
+from unissl.utils.bounded_io import regular_path
 from unissl.utils.file_names import writable
 
 NO_POOL = 1
@@ -193,7 +194,8 @@ def load_weights(module: nn.Module, folder: RunFolder) -> None:
     damaged = UserError(f"{folder.model} is damaged or does not fit its manifest; train again.")
     expected = module.state_dict()
     try:
-        weights = load_file(folder.model)
+        with regular_path(folder.model) as opened:
+            weights = load_file(opened)
     except (SafetensorError, OSError, ValueError):
         raise damaged from None
     if {name: value.shape for name, value in weights.items()} != {

@@ -7,13 +7,13 @@ together, and the last bits of the predictions equal those of an uninterrupted r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unissl.inference.image_source import DecodedChunk, ImageSource
 from unissl.inference.prediction_table import NOT_READ, RECORD, Records, to_records
+from unissl.utils.daemon_pool import DaemonPool
 
 if TYPE_CHECKING:
     from unissl.inference.model import Model
@@ -28,7 +28,7 @@ def decode_chunks(
     """First position, number of images and decoded images of each chunk after the first ``done`` images."""
     if done % CHUNK and done != len(source):
         raise ValueError("predictions resume at the start of a chunk")
-    with ThreadPoolExecutor(1) as background:
+    with DaemonPool(1) as background:
         ahead = background.submit(source.decode, done, done + CHUNK, shape)
         for start in range(done, len(source), CHUNK):
             chunk, after = ahead.result(), start + CHUNK

@@ -28,6 +28,7 @@ from unissl.report.samples import collect_samples
 from unissl.run.inputs import RunInputs
 from unissl.run_folder import RunFolder
 from unissl.utils.atomic import open_regular, write_text
+from unissl.utils.bounded_io import open_file, read_text
 
 GENERATOR = '<meta name="generator" content="unissl report">'
 """Marks a file as a report, which may be overwritten."""
@@ -99,7 +100,7 @@ def render(data: ReportData) -> str:
         galleries=make_galleries(data),
         duplicates=duplicate_rows(data),
         facts=run_facts(record),
-        config=record.folder.config.read_text(encoding="utf-8"),
+        config=read_text(record.folder.config),
         command=data.summary.get("command") or "unissl train --config config.toml --out reproduced",
         versions=data.summary.get("versions") or {"unissl": record.manifest.unissl},
         pixelated=data.samples is not None and data.samples.thumbnails.is_coarse,
@@ -177,6 +178,11 @@ def duplicate_rows(data: ReportData) -> list[dict[str, str]]:
     return rows
 
 
+def _short_hash(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 def run_facts(record: RunRecord) -> dict[str, str]:
     """What identifies a run."""
     summary, manifest, split = record.summary, record.manifest, record.folder.split
@@ -194,5 +200,5 @@ def run_facts(record: RunRecord) -> dict[str, str]:
         "steps": f"{summary['steps']:,}",
         "time": f"{summary['seconds']:,.0f} s",
         "config hash": summary["config"],
-        "split hash": hashlib.sha256(split.read_bytes()).hexdigest()[:16] if split.exists() else "no split file",
+        "split hash": _short_hash(split) if split.exists() else "no split file",
     }

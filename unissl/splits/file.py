@@ -14,7 +14,7 @@ import numpy as np
 from unissl.errors import UserError, shortened
 from unissl.types import Split
 from unissl.utils.atomic import write_text
-from unissl.utils.bounded_io import parse_json, read_text
+from unissl.utils.bounded_io import MAX_SPLIT_BYTES, parse_json, read_text
 
 FORMAT = "unissl-split"
 VERSION = 1
@@ -44,7 +44,7 @@ def read_split(path: Path, num_rows: int | None = None) -> Split:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        tree = parse_json(read_text(path))
+        tree = parse_json(read_text(path, MAX_SPLIT_BYTES))
     except OSError as error:
         raise UserError(f"Cannot read the split {path} ({error.strerror}); check the path.") from None
     except ValueError:

@@ -30,7 +30,7 @@ from unissl.errors import UserError
 from unissl.training.ema import Ema
 from unissl.training.learner import Learner
 from unissl.utils.atomic import explain_disk_errors, require_real_folder, write_tensors
-from unissl.utils.bounded_io import parse_json
+from unissl.utils.bounded_io import parse_json, regular_path
 from unissl.utils.progress import log
 
 FORMAT = "unissl-checkpoint-1"
@@ -127,10 +127,8 @@ def restore(path: Path, state: TrainState, config_hash: str) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     damaged = DamagedCheckpoint(f"{path} is not an intact checkpoint; delete it to continue from the one before.")
-    if not path.is_file():  # opening a pipe would hang
-        raise damaged
     try:
-        with safe_open(path, framework="pt") as handle:
+        with regular_path(path) as opened, safe_open(opened, framework="pt") as handle:
             meta = parse_json((handle.metadata() or {}).get("unissl", "{}"))
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Read text and JSON from untrusted files, with bounded length and one kind of error.
+"""Read text and JSON from untrusted files, with bounded length and one kind of error; pipes are not waited for.
 
 The parsers of the standard library raise several types for bad input (``RecursionError`` for brackets within brackets,
 plain ``ValueError`` for numbers of thousands of digits), and read whatever a file holds into memory first.
@@ -6,13 +6,24 @@ plain ``ValueError`` for numbers of thousands of digits), and read whatever a fi
 
 from __future__ import annotations
 
+import errno
+import io
 import json
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-MAX_BYTES = 256 << 20
-"""Size of the largest text; the split of ten million images has a third of it."""
+MAX_BYTES = 32 << 20
+"""Size of a text; the largest of a run or a data set has a third of it."""
+MAX_SPLIT_BYTES = 128 << 20
+"""Size of texts with a number or a name for each image: the split of ten million images has two thirds of it."""
+MAX_LISTS = 1_000_000
+"""Lists and tables in a JSON text, which take 20 times the memory of the text."""
+MAX_VALUES = 20_000_000
+"""Values in a JSON text: twice the rows of the largest split."""
 BLOCK = 1 << 20
 MAX_DEPTH = 32
 """Nesting depth, several times that of any file that a run writes."""
@@ -28,9 +39,37 @@ class Malformed(ValueError):
     """What is wrong with a text, in a few words."""
 
 
-def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """The UTF-8 text of a file; :class:`Malformed` if it is not UTF-8 or longer than ``max_bytes``."""
-    with path.open("rb") as file:
+def open_file(path: str | Path) -> io.BufferedReader:
+    """A regular file, opened for reading. Opening a pipe would wait for ever for its other end, so it is an OSError."""
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    # Looked at when it is open, since it may be exchanged before. Without O_NONBLOCK opening a pipe would wait already.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+@contextmanager
+def regular_path(path: str | Path) -> Iterator[str]:
+    """A path for libraries that open files themselves, at which they find the regular file that was opened here."""
+    with open_file(path) as file:
+        opened = f"/proc/self/fd/{file.fileno()}"
+        yield opened if os.path.exists(opened) else os.fspath(path)
+
+
+def read_text(path: Path, max_bytes: int = MAX_BYTES, *, pipes: bool = False) -> str:
+    """The UTF-8 text of a file; :class:`Malformed` if it is not UTF-8 or longer than ``max_bytes``.
+
+    ``pipes`` is for files that the user names, which may be ``<(command)`` of a shell.
+    """
+    with path.open("rb") if pipes else open_file(path) as file:
         content = read_at_most(file, max_bytes + 1)
     if len(content) > max_bytes:
         raise Malformed(f"longer than {max_bytes >> 20} MB")
@@ -49,7 +88,9 @@ def read_at_most(file: Bytes, max_bytes: int) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value; :class:`Malformed` if it is not JSON, nested too deep, or has numbers of thousands of digits."""
+    """The value; :class:`Malformed` if it is not JSON, nested too deep, too large in memory, or has numbers of
+    thousands of digits."""
+    reject_many_values(text)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -57,6 +98,13 @@ def parse_json(text: str | bytes) -> Any:
         raise Malformed(reason) from None
     reject_deep_nesting(value)
     return value
+
+
+def reject_many_values(text: str | bytes) -> None:
+    """:class:`Malformed` if JSON of this text would take many times its size: counted before anything is parsed."""
+    commas, lists, tables = (text.count(mark) if isinstance(text, str) else text.count(mark.encode()) for mark in ",[{")
+    if lists + tables > MAX_LISTS or commas > MAX_VALUES:
+        raise Malformed(f"of more than {MAX_LISTS:,} lists or {MAX_VALUES:,} values")
 
 
 def reject_surrogates(value: Any) -> None:

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from unissl.errors import UserError
 from unissl.utils.atomic import open_regular, require_real_folder, require_regular_file
-from unissl.utils.bounded_io import parse_json, read_text
+from unissl.utils.bounded_io import MAX_SPLIT_BYTES, open_file, parse_json, read_text
 
 FORMAT = 4
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
@@ -154,9 +154,7 @@ def _open(folder: Path) -> Entry | None:
     """The entry in ``folder`` if its files are those of its manifest. Large ones are hashed at their front only: a
     flipped bit in an image changes one pixel, one in labels or rows does more."""
     try:
-        if not (folder / "manifest.json").is_file():  # reading a pipe would hang
-            return None
-        manifest = parse_json(read_text(folder / "manifest.json"))
+        manifest = parse_json(read_text(folder / "manifest.json", MAX_SPLIT_BYTES))  # may name every image
         if manifest.pop("digest") != _digest(manifest):
             return None
         arrays, hashes = {}, {}
@@ -244,13 +242,13 @@ def _age_in_days(path: Path) -> float:
 
 
 def _sha256(path: str | Path) -> str:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _front(path: Path) -> str:
     """Hash of the header of an array file, which has type and shape."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.sha256(file.read(128)).hexdigest()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unissl.errors import UserError, shortened
+from unissl.utils.bounded_io import regular_path
 
 MAX_ROWS = 50_000_000
 """Rows of a file; run-length encoding needs a few bytes for any number of them."""
@@ -33,9 +34,9 @@ def open_parquet(path: Path) -> Any:
     """The ``pyarrow.parquet.ParquetFile``, if its announced sizes are within bounds."""
     import pyarrow.parquet as pq
 
-    with intact(path):
+    with intact(path), regular_path(path) as opened:
         file = pq.ParquetFile(
-            path, thrift_string_size_limit=MAX_SCHEMA_BYTES, thrift_container_size_limit=MAX_SCHEMA_BYTES
+            opened, thrift_string_size_limit=MAX_SCHEMA_BYTES, thrift_container_size_limit=MAX_SCHEMA_BYTES
         )
         facts = file.metadata
         names = file.schema_arrow.names

@@ -16,7 +16,7 @@ from unissl.config import parse_toml
 from unissl.errors import UserError
 from unissl.run.config import build_config, config_hash
 from unissl.utils.atomic import explain_disk_errors
-from unissl.utils.bounded_io import parse_json
+from unissl.utils.bounded_io import parse_json, read_text
 
 State = Literal["done", "interrupted", "failed", "missing"]
 FAILED = "failed.json"
@@ -49,7 +49,7 @@ class LocalStorage:
         return sorted(entry.name for entry in entries if not entry.name.startswith("."))
 
     def read(self, name: str) -> str:
-        return (self.path / name).read_text(encoding="utf-8")
+        return read_text(self.path / name)
 
 
 class StorageError(UserError):

@@ -68,11 +68,18 @@ def test_sixteen_bit_is_rounded_to_the_nearest() -> None:
     assert decode(encoded(Image.fromarray(values)), 2, 1).ravel().tolist() == [0, 0, 1, 255]
 
 
-def test_sixteen_bit_pgm_opens_as_32_bit_integers() -> None:
-    source = b"P5 2 1 65535\n" + struct.pack(">HH", 0, 65535)
-    assert decode(source, 1, 1).ravel().tolist() == [0]
-    square = b"P5 2 2 65535\n" + struct.pack(">HHHH", 0, 25700, 51400, 65535)
-    assert decode(square, 2, 1).ravel().tolist() == [0, 100, 200, 255]
+def test_sixteen_bits_in_32_bit_integers() -> None:
+    square = Image.fromarray(np.array([[0, 25700], [51400, 65535]], dtype=np.int32))
+    assert decode(encoded(square, "TIFF"), 2, 1).ravel().tolist() == [0, 100, 200, 255]
+
+
+def test_conversion_in_bands_equals_one_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = np.random.RandomState(0).randint(0, 256, (9, 7, 4), dtype=np.uint8)
+    floats = Image.fromarray(np.random.RandomState(0).rand(9, 7).astype(np.float32))
+    sources = [encoded(Image.fromarray(noise)), encoded(floats, "TIFF")]
+    whole = [decode(source, 7, 3) for source in sources]
+    monkeypatch.setattr("unissl.data.images.decode.BAND", 2)
+    assert all((decode(source, 7, 3) == before).all() for source, before in zip(sources, whole, strict=True))
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1 / 255, RAMP), (1.0, RAMP)])

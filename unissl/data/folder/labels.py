@@ -19,6 +19,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from unissl.errors import UserError, shortened
+from unissl.utils.bounded_io import open_file
 
 FILE_COLUMNS = (
     "file", "file_name", "filename", "file_path", "filepath", "path", "image_path", "image_file", "image_name",
@@ -125,7 +126,8 @@ def _count_regular(lines: list[Line]) -> int:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with open_file(path) as file:
+            return file.read().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save it as CSV with UTF-8 encoding.") from None
     except OSError as error:

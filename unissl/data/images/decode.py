@@ -4,13 +4,16 @@ The rules for all sources:
 
 - the first frame of an animation, turned upright by its EXIF orientation;
 - transparent pixels become white, as on paper: logos and scans are mostly dark;
+- JPEG, PNG, WebP, GIF, BMP and TIFF are decoded, and HEIC where pillow-heif is installed; no other format that Pillow
+  knows: its readers of rare ones (FITS, icons in icons) allocate whatever a file tells them to;
 - 16-bit grey is scaled to 8 bits (65535 becomes 255), never cut off; float images are read as 0..1 if they stay
   below 1, otherwise as 0..255;
 - the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has its
   own rule (:mod:`unissl.data.images.resize`);
 - colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
-- an image of more than 100 megapixels is rejected by its header, and large ones are decoded one at a time, so that
-  memory does not grow with the number of cores.
+- an image of more than 100 megapixels (25 with 32 bits per channel), 65,535 pixels in one direction, 1 GB or, in a
+  JPEG, 100 scans is rejected before it is decoded, and large ones are decoded one at a time, so that memory does not
+  grow with the number of cores.
 """
 
 from __future__ import annotations
@@ -19,12 +22,11 @@ import io
 import itertools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache, lru_cache
 from threading import Lock
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,18 +42,36 @@ from unissl.data.images.issues import (
     is_transparent,
 )
 from unissl.data.images.resize import CENTER_CROP, Resize
+from unissl.utils.bounded_io import open_file
 from unissl.utils.cpu import cpu_count
+from unissl.utils.daemon_pool import DaemonPool
 
 Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes | Image.Image
 """A path, the bytes of an image file, or an image that is open already."""
 
 MAX_PIXELS = 100_000_000
+MAX_DEEP_PIXELS = 25_000_000
+"""Pixels of an image with 32 bits per channel."""
+MAX_SIDE = 65_535
+"""Pixels in one direction, as in JPEG: Pillow has a pointer for each row, so 1 x 100,000,000 pixels took 2 GB."""
+MAX_FILE_BYTES = 1 << 30
+MAX_SCANS = 100
+"""Scans of a JPEG, each of which is a pass over all pixels; cameras and programs write at most a dozen."""
+BLOCK = 1 << 20
+BAND = 256
+"""Rows that are converted at a time, where a conversion needs several times the memory of the image."""
 PER_TASK = 32
 MARGIN = 3
 """JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
-SNIFFED_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "WEBP")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+SNIFFED_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 """Formats that the first bytes of a file identify reliably."""
+OTHER_FORMATS = (
+    *(b"P%d" % kind for kind in range(1, 8)),
+    *(b"SIMPLE  =", b"\0\0\1\0", b"\0\0\2\0", b"\0\0\0\x0cjP  ", b"\xffO\xffQ", b"8BPS", b"icns", b"DDS ", b"qoif"),
+)
+"""First bytes of formats that Pillow knows and that are not decoded, to say so: PPM, FITS, icons, JPEG 2000, PSD."""
 RAW_SUFFIXES = {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2", ".srw"}
 IMAGE_SUFFIXES = RAW_SUFFIXES | {
     ".apng", ".avif", ".avifs", ".blp", ".bmp", ".bw", ".cur", ".dcx", ".dds", ".dib", ".gif", ".heic", ".heif", ".hif",
@@ -104,7 +124,7 @@ def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_C
                 flat = _flatten(upright)
                 transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
-                square = fit(flat.convert("L" if grey else "RGB"), size)
+                square = fit(_as_mode(flat, "L" if grey else "RGB"), size)
             if transform is not None:
                 square = ImageCms.applyTransform(square, transform) or square
             pixels = np.asarray(square.convert("L" if channels == 1 else "RGB")).reshape(size, square.width, channels)
@@ -159,7 +179,7 @@ def decode_stream(
 
     workers = cpu_count()
     remaining = iter(items)
-    with ThreadPoolExecutor(workers) as pool:
+    with DaemonPool(workers) as pool:
         while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):
             tasks = [chunk[start : start + PER_TASK] for start in range(0, len(chunk), PER_TASK)]
             with warnings.catch_warnings():
@@ -193,40 +213,82 @@ def _decode_or_reason(source: Encoded, size: int, channels: int, fit: Resize) ->
         return reason
 
 
-def _open(source: Encoded) -> Image.Image:
+@contextmanager
+def _open(source: Encoded) -> Iterator[Image.Image]:
     """The image with only its header read; :class:`Unreadable` if it cannot or may not be loaded."""
     if isinstance(source, str) and os.path.splitext(source)[1].lower() in RAW_SUFFIXES:
         raise Unreadable("a raw file of a camera; convert it to JPEG")
-    try:
+    with ExitStack() as opened:
         if isinstance(source, Image.Image):
-            image = source.copy()  # the caller's image stays open and unchanged
+            image = opened.enter_context(source.copy())  # the caller's image stays open and unchanged
         else:
-            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    except Image.DecompressionBombError:
-        raise Unreadable("more than 100 megapixels") from None
-    except UnidentifiedImageError:
-        assert not isinstance(source, Image.Image)
-        raise Unreadable(_why_unreadable(source)) from None
-    except FileNotFoundError:
-        raise Unreadable("the file does not exist") from None
-    except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from None
-    except Exception as error:  # see decode
-        raise _damaged(error) from error
+            try:
+                file: IO[bytes] = open_file(source) if isinstance(source, str) else io.BytesIO(source)
+                opened.enter_context(file)
+                _require_short(file)
+                image = opened.enter_context(Image.open(file, formats=_formats()))
+                if image.format in ("JPEG", "MPO"):
+                    _require_few_scans(file)
+            except Unreadable:
+                raise
+            except Image.DecompressionBombError:
+                raise Unreadable("more than 100 megapixels") from None
+            except UnidentifiedImageError:
+                raise Unreadable(_why_unreadable(source)) from None
+            except FileNotFoundError:
+                raise Unreadable("the file does not exist") from None
+            except OSError as error:
+                raise Unreadable(error.strerror or str(error)) from None
+            except Exception as error:  # see decode
+                raise _damaged(error) from error
+        _require_few_pixels(image)
+        yield image
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    try:
+        import pillow_heif  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return FORMATS
+    pillow_heif.register_heif_opener()
+    return (*FORMATS, "HEIF")
+
+
+def _require_short(file: IO[bytes]) -> None:
+    if file.seek(0, os.SEEK_END) > MAX_FILE_BYTES:
+        raise Unreadable(f"a file of more than {MAX_FILE_BYTES >> 30} GB")
+    file.seek(0)
+
+
+def _require_few_scans(file: IO[bytes]) -> None:
+    """Count the marker that begins a scan, which compressed pixels cannot contain; previews have a few more."""
+    place = file.tell()
+    file.seek(0)
+    scans, last = 0, b""
+    while block := file.read(BLOCK):
+        scans += (last + block).count(b"\xff\xda")
+        if scans > MAX_SCANS:
+            raise Unreadable(f"a JPEG of more than {MAX_SCANS} scans; save it again")
+        last = block[-1:] if block.endswith(b"\xff") else b""
+    file.seek(place)
+
+
+def _require_few_pixels(image: Image.Image) -> None:
+    size = f"({image.width} x {image.height})"
     if image.width * image.height > MAX_PIXELS:
-        image.close()
-        raise Unreadable(f"more than 100 megapixels ({image.width} x {image.height})")
-    if image.format == "EPS":  # Pillow would start Ghostscript on an untrusted file
-        image.close()
-        raise Unreadable("EPS is a program, not an image")
-    return image
+        raise Unreadable(f"more than 100 megapixels {size}")
+    if max(image.size) > MAX_SIDE:
+        raise Unreadable(f"more than {MAX_SIDE:,} pixels wide or high {size}")
+    if image.mode in ("I", "F") and image.width * image.height > MAX_DEEP_PIXELS:
+        raise Unreadable(f"more than 25 megapixels of 32 bits {size}; save it with 8 or 16 bits")
 
 
 def _why_unreadable(source: str | bytes) -> str:
     if isinstance(source, bytes):
         head = source[:1024]
     else:
-        with open(source, "rb") as file:
+        with open_file(source) as file:
             head = file.read(1024)
     if not head:
         return "the file is empty"
@@ -234,6 +296,10 @@ def _why_unreadable(source: str | bytes) -> str:
         return "HEIC, which Pillow cannot read; convert it to JPEG"
     if b"<svg" in head.lower():
         return "an SVG drawing, which has no pixels; convert it to PNG"
+    if head.startswith(b"%!PS"):
+        return "EPS is a program, not an image"
+    if head.startswith(OTHER_FORMATS) or head[4:12] == b"ftypavif":
+        return "a format that is not decoded; convert it to PNG or JPEG"
     return "not an image that Pillow can read"
 
 
@@ -255,16 +321,48 @@ def _upright(image: Image.Image) -> tuple[Image.Image, ImageIssue]:
 def _flatten(image: Image.Image) -> Image.Image:
     """Opaque and 8 bits per channel."""
     if image.mode.startswith("I"):
-        values = np.asarray(image).clip(0, 65535).astype(np.uint32)
-        return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+        return _by_bands(image, "L", _scale_integers)
     if image.mode == "F":
-        floats = np.nan_to_num(np.asarray(image, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-        scale = 255 if floats.max() <= 1 else 1
-        return Image.fromarray((floats * scale).round().clip(0, 255).astype(np.uint8))
+        highest = max(float(_finite(band).max()) for _, band in _bands(image))
+        return _by_bands(image, "L", lambda band: _scale_floats(band, 255 if highest <= 1 else 1))
     if image.has_transparency_data:
-        rgba = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+        return _by_bands(image, "RGB", _on_white)
     return image
+
+
+def _bands(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    for top in range(0, image.height, BAND):
+        yield top, image.crop((0, top, image.width, min(top + BAND, image.height)))
+
+
+def _by_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    converted = Image.new(mode, image.size)
+    for top, band in _bands(image):
+        converted.paste(convert(band), (0, top))
+    return converted
+
+
+def _scale_integers(band: Image.Image) -> Image.Image:
+    values = np.asarray(band).clip(0, 65535).astype(np.uint32)
+    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+
+
+def _finite(band: Image.Image) -> npt.NDArray[np.float64]:
+    return np.nan_to_num(np.asarray(band, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _scale_floats(band: Image.Image, scale: int) -> Image.Image:
+    return Image.fromarray((_finite(band) * scale).round().clip(0, 255).astype(np.uint8))
+
+
+def _on_white(band: Image.Image) -> Image.Image:
+    rgba = band.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+
+
+def _as_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Without the copy that Pillow makes of an image that has the mode already."""
+    return image if image.mode == mode and not image.has_transparency_data else image.convert(mode)
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from unissl.errors import UserError
+from unissl.utils.bounded_io import open_file
 
 MD5 = {
     "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
@@ -40,7 +41,7 @@ MD5 = {
 
 def require_checksum(path: Path, name: str) -> None:
     """Refuse ``path`` unless it is byte for byte the published file ``name`` (a key of ``MD5``)."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if digest != MD5[name]:
         raise UserError(

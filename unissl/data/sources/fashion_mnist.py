@@ -7,6 +7,7 @@ then the values. The files may be gzipped or not.
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import struct
 import zlib
@@ -21,7 +22,7 @@ from unissl.data.images.decode import scale_arrays
 from unissl.data.store.decode_to_cache import store_arrays
 from unissl.errors import UserError
 from unissl.types import ImageTable
-from unissl.utils.bounded_io import read_at_most
+from unissl.utils.bounded_io import open_file, read_at_most
 from unissl.utils.cache import cached
 
 CLASS_NAMES = (
@@ -89,9 +90,10 @@ def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """The uint8 array in an idx file, which must have the expected number of dimensions and exactly its length."""
     try:
-        with path.open("rb") as head:
-            opener = gzip.open if head.read(2) == b"\x1f\x8b" else open
-        with opener(path, "rb") as file:
+        with open_file(path) as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            file: gzip.GzipFile | io.BufferedReader = gzip.GzipFile(fileobj=raw) if packed else raw
             header = file.read(4 + 4 * dimensions)
             if header[:4] != bytes([0, 0, 8, dimensions]):
                 raise UserError(f"{path} is not an idx file of {dimensions}-dimensional uint8 data; download it again.")

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unissl.utils.bounded_io import open_file
+
 MAX_BYTES = 4 << 30
 """Size of one array; twice the largest batch of ImageNet at 64 x 64 pixels."""
 
@@ -23,7 +25,7 @@ class DamagedArray(Exception):
 def read_array(path: Path, key: str) -> npt.NDArray[Any]:
     """The numbers under ``key``; :class:`DamagedArray` for anything else."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
+        with open_file(path) as whole, zipfile.ZipFile(whole) as archive, archive.open(f"{key}.npy") as file:
             length = archive.getinfo(f"{key}.npy").file_size
             version = np.lib.format.read_magic(file)
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

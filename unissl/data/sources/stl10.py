@@ -22,6 +22,7 @@ from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_blocks
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
+from unissl.utils.bounded_io import open_file
 from unissl.utils.cache import cached
 
 LOCATION = DatasetLocation(
@@ -80,7 +81,7 @@ def _count_images(path: Path) -> int:
 def _images(paths: list[Path]) -> Iterator[npt.NDArray[np.uint8]]:
     """The images of all files in blocks (n, 96, 96, 3); together they have 2.8 GB."""
     for path in paths:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             while block := file.read(CHUNK * BYTES):
                 yield np.frombuffer(block, dtype=np.uint8).reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
 
@@ -90,9 +91,10 @@ def _read_labels(folder: Path, part: str, count: int) -> npt.NDArray[np.int64]:
     if part == "unlabeled":
         return np.full(count, UNLABELLED, dtype=np.int64)
     path = folder / f"{part}_y.bin"
-    labels = np.frombuffer(path.read_bytes(), dtype=np.uint8).astype(np.int64)
+    with open_file(path) as file:
+        labels = np.frombuffer(file.read(count + 1), dtype=np.uint8).astype(np.int64)
     if len(labels) != count:
-        raise UserError(f"{path} has {len(labels)} labels for {count} images; download both files again.")
+        raise UserError(f"{path} has {path.stat().st_size} labels for {count} images; download both files again.")
     if count == IMAGES[part]:
         require_checksum(path, path.name)
     if not ((labels >= 1) & (labels <= 10)).all():

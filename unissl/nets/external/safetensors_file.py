@@ -16,7 +16,7 @@ from unissl.nets.backbones.base import IMAGENET_MEAN, IMAGENET_STD
 from unissl.nets.backbones.registry import all_backbones
 from unissl.nets.external.adapter import ExternalBackbone
 from unissl.nets.registry import create_network
-from unissl.utils.bounded_io import parse_json, read_text
+from unissl.utils.bounded_io import parse_json, read_text, regular_path
 
 BN_MOMENTUM = 0.1
 """PyTorch's default; a short fine-tuning hardly moves the running statistics."""
@@ -48,7 +48,8 @@ def load_architecture(
 
 def read_weights(file: str) -> dict[str, Tensor]:
     try:
-        return load_file(file)
+        with regular_path(file) as opened:
+            return load_file(opened)
     except (OSError, SafetensorError, ValueError) as error:
         reason = shortened(str(error))
         raise UserError(f"The weights {file} cannot be read ({reason}); give a safetensors file that exists.") from None

@@ -27,20 +27,29 @@ def code_path(*inputs: str) -> Path:
 def read_code(path: Path) -> bytes | None:
     """The stored code; None where there is none that can be trusted."""
     try:
-        trusted = _only_writable_by_user(path) and _only_writable_by_user(path.parent) and path.is_file()
-        content = path.read_bytes() if trusted else b""
-    except OSError:
+        if not all(_only_writable_by_user(folder.lstat()) for folder in (path.parent, path.parent.parent)):
+            return None
+        if not all(_cannot_be_exchanged(folder.stat()) for folder in path.parent.parent.resolve().parents):
+            return None
+        with open_regular(path, "rb") as file:  # no link, and the file that is checked is the one that is read
+            content = file.read() if _only_writable_by_user(os.fstat(file.fileno())) else b""
+    except (OSError, UserError):
         return None
     digest, code = content[:HASH_SIZE], content[HASH_SIZE:]
     return code if hashlib.sha256(code).digest() == digest else None
 
 
-def _only_writable_by_user(path: Path) -> bool:
-    """Whether no other user can have written it; the cache folder may be shared, and the code will be run."""
+def _only_writable_by_user(state: os.stat_result) -> bool:
+    """Whether no other user but root can have written it; the cache folder may be shared, and the code will be run."""
     if not hasattr(os, "getuid"):
         return True
-    state = path.lstat()  # the target of a link may be ours, but was chosen by the owner of the link
-    return state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return state.st_uid in (os.getuid(), 0) and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _cannot_be_exchanged(state: os.stat_result) -> bool:
+    """Whether no other user can rename what is in a folder. In /tmp everybody may write, but rename only their own."""
+    sticky = bool(state.st_mode & stat.S_ISVTX) and (not hasattr(os, "getuid") or state.st_uid in (os.getuid(), 0))
+    return sticky or _only_writable_by_user(state)
 
 
 def write_code(path: Path, code: bytes) -> None:

@@ -19,8 +19,7 @@ MODULES = {
     ),
     "tables": ("parquet-file", "parquet-folder", "labels-csv", "labels-tsv", "image-folder"),
     "images": (
-        "image-png", "image-jpeg", "image-gif", "image-bmp", "image-tiff", "image-webp", "image-ppm", "image-jpeg2000",
-        "image-ico", "image-tga",
+        "image-png", "image-jpeg", "image-gif", "image-bmp", "image-tiff", "image-webp",
     ),
     "texts": ("config-toml", "set"),
     "run_folder": (

@@ -1,0 +1,59 @@
+"""Small JSON that takes twenty times its size in memory: refused before it is parsed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unissl.errors import UserError
+from unissl.run_folder import RunFolder
+from unissl.utils import bounded_io
+from unissl.utils.atomic import read_json
+
+pytestmark = pytest.mark.adversary
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+from unissl.utils.bounded_io import Malformed, parse_json, read_text
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    parse_json(read_text(Path(sys.argv[1])))
+except Malformed:
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_for_millions_of_lists(tmp_path: Path) -> None:
+    """30 MB of text took 800 MB, and the 256 MB that were allowed 7 GB."""
+    path = tmp_path / "summary.json"
+    path.write_text("[" + "[]," * 10_000_000 + "[]]")
+    done = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 128
+
+
+def test_lists_are_counted_over_all_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_io, "MAX_LISTS", 99)
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text("{}\n" * 99)
+    assert len(folder.read_metrics()) == 99
+    folder.metrics.write_text("{}\n" * 100)
+    with pytest.raises(UserError, match="damaged"):
+        folder.read_metrics()
+
+
+@pytest.mark.parametrize("text", ["[" + "1," * 100 + "1]", '{"a": [' + "{}, " * 9 + "{}]}"])
+def test_values_and_tables_are_counted(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.json").write_text(text)
+    read_json(tmp_path / "x.json")
+    monkeypatch.setattr(bounded_io, "MAX_VALUES", 99)
+    monkeypatch.setattr(bounded_io, "MAX_LISTS", 11)
+    with pytest.raises(UserError, match="not valid JSON"):
+        read_json(tmp_path / "x.json")
+
+
+def test_the_largest_split_may_be_read() -> None:
+    """Ten million rows of eight characters."""
+    assert 10_000_000 * len("9999999,") < bounded_io.MAX_SPLIT_BYTES and bounded_io.MAX_VALUES > 10_000_000
