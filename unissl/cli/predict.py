@@ -119,7 +119,7 @@ def write_predictions(journal: PredictionJournal, model: Model, files: list[str]
     if reviews["unreadable"] == len(files):
         journal.remove()
     check_any_read(reviews["unreadable"], len(files))
-    write_table(journal.out, file_tables(files, journal.blocks(), model.class_names))
+    write_table(journal.out, file_tables(files, journal.blocks(), model.class_names), overwrite=False)
     journal.remove()
     print_result(journal.out, len(files), reviews)
 

@@ -170,7 +170,7 @@ def file_tables(files: Sequence[str], blocks: Iterable[Records], class_names: Se
         start += len(records)
 
 
-def write_table(path: Path, tables: Iterable[pa.Table]) -> None:
+def write_table(path: Path, tables: Iterable[pa.Table], *, overwrite: bool = True) -> None:
     """Write tables one after another as CSV, or as Parquet if the suffix says so, in constant memory."""
     if path.suffix.lower() not in ("", *TABLE_SUFFIXES):
         raise UserError(f"A table cannot be written as {path.suffix}; end the name of {path} in .csv or .parquet.")
@@ -180,7 +180,8 @@ def write_table(path: Path, tables: Iterable[pa.Table]) -> None:
             write_csv(handle, tables)
 
     parquet = path.suffix.lower() == ".parquet"
-    write_atomically(path, (lambda partial: _write_parquet(partial, tables)) if parquet else write_csv_file)
+    write = (lambda partial: _write_parquet(partial, tables)) if parquet else write_csv_file
+    write_atomically(path, write, overwrite=overwrite)
 
 
 def write_csv(handle: TextIO, tables: Iterable[pa.Table]) -> None:

@@ -85,8 +85,11 @@ def _not_real(path: Path, found: str, wanted: str) -> UserError:
     return UserError(f"{path} is {found}, and nothing is written through it; put a real {wanted} there, or remove it.")
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a file beside ``path``, flush it to the disk and move it into place."""
+def write_atomically(path: Path, write: Callable[[Path], None], *, overwrite: bool = True) -> None:
+    """Let ``write`` fill a file beside ``path``, flush it to the disk and move it into place.
+
+    Without ``overwrite``, a file that has appeared there meanwhile is kept, and an error.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     with explain_disk_errors(path):
         try:
@@ -95,10 +98,27 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             write(draft)
             with draft.open("rb") as handle:
                 os.fsync(handle.fileno())
-            os.replace(draft, path)
+            if overwrite:
+                os.replace(draft, path)
+            else:
+                _move_to_unused(draft, path)
             _sync_folder(path.parent)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _move_to_unused(draft: Path, path: Path) -> None:
+    """A link, unlike a renaming, fails where a file exists."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise UserError(
+            f"{path} has appeared meanwhile and is kept; move it elsewhere and repeat the command."
+        ) from None
+    except OSError:  # a file system without hard links: what remains is to look right before
+        if os.path.lexists(path):
+            raise UserError(f"{path} has appeared meanwhile and is kept; move it elsewhere and repeat.") from None
+        os.replace(draft, path)
 
 
 def _sync_folder(folder: Path) -> None:
