@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo bench docs method-files test lint clean
+.PHONY: install demo bench docs method-files test adversary lint clean
 
 install: .venv/installed
 
@@ -39,6 +39,10 @@ lint: install
 # One thread per process and one process per core: faster than many threads on small tensors.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+# The attacks of docs/untrusted_input.md by themselves, with the count of those held; `make test` runs them too.
+adversary: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto -m adversary
 
 clean:
 	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,6 +13,7 @@ import torch
 from unissl.data.images import decode
 
 torch.set_num_threads(1)
+TESTS = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +64,23 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setattr(os, "scandir", scandir)
     monkeypatch.setattr(decode, "open_file", open_image)
     return lambda *more: names.update(more)
+
+
+ATTACKS = (
+    *("unit/test_links.py", "unit/fuzz/test_fuzz_bombs.py", "unit/fuzz/test_fuzz_paths.py"),
+    *("e2e/test_hostile_folder.py", "e2e/test_lost_output.py", "e2e/test_resume_links.py"),
+)
+"""Files of attacks that are kept next to what they attack, besides those in tests/stress/adversary/."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix() in ATTACKS:
+            item.add_marker("adversary")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.option.markexpr == "adversary":
+        held, broken = (len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed"))
+        terminalreporter.write_line(f"{held} attacks held, {broken} succeeded")

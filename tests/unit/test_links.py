@@ -178,7 +178,7 @@ def test_checkpoints(folder: RunFolder, elsewhere: Path) -> None:
         checkpoint.save(folder.checkpoints, a_state(), "hash", 0)
 
 
-def test_a_checkpoint_that_is_a_pipe_is_put_aside(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_that_is_a_pipe_is_put_aside(folder: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
     folder.checkpoints.mkdir()
     path = folder.checkpoints / "step-00000001.safetensors"
     os.mkfifo(path)
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_is_a_pipe_is_put_aside(folder: RunFolder, capsys: pyt
     os.write(writer, b"\0" * 16)  # so that a careless reader goes on instead of waiting
     assert checkpoint.restore_newest(folder.checkpoints, a_state(), "hash") is None
     os.close(writer)
-    assert "was renamed to step-00000001.safetensors.damaged" in capsys.readouterr().err
+    assert "was renamed to step-00000001.safetensors.damaged" in caplog.text
 
 
 def test_an_old_checkpoint_that_cannot_be_removed_is_a_sentence(folder: RunFolder) -> None:
