@@ -48,7 +48,7 @@ SPINS = 2000
 """Rounds, some tens of microseconds, for which an idle OpenMP thread keeps its core busy before it sleeps."""
 if "torch" not in sys.modules and not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     # libgomp reads this when torch loads it. By default an idle thread spins for milliseconds. Decoding threads, or a
-    # second training on the same cores, then take up to fifty times as long; sharing the cores takes twice as long.
+    # second training on the same cores, then need up to fifty times as long; sharing the cores takes twice as long.
     os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 

@@ -53,7 +53,7 @@ SHORT = {
 }
 """The same for ``unissl.train``."""
 VERBS = ("train", "predict", "export", "split", "report", "evaluate", "demo", "paper run", "paper table", "methods")
-needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs unissl[photos]")
+needs_weights = pytest.mark.skipif(not backbone_installed(DEFAULT_BACKBONE), reason="needs the extra 'photos'")
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -17,7 +17,7 @@ HUGE = 2 << 20
 def prepare_process() -> None:
     """Keep freed memory in the process, in huge pages. Call before torch is imported.
 
-    glibc maps new memory for every large tensor and unmaps it at once, and the page faults of that take up to half of a
+    glibc maps new memory for every large tensor and unmaps it at once, and the page faults of that cost up to half of a
     training step on a CPU. Without mmap and trimming the same pages serve again.
     """
     if platform.libc_ver()[0] != "glibc":
