@@ -81,11 +81,11 @@ def make_photos(root: Path, classes: Sequence[str] = ("cat", "dog"), each: int =
 
 def fill_disk(patch: pytest.MonkeyPatch, name: str) -> None:
     """Let the disk be full at the moment the file ``name`` would be put in its place."""
-    really_replace = os.replace
+    for call_name in ("replace", "link"):  # a link where the file must be new, else a replacement
 
-    def replace(source: str | Path, target: str | Path) -> None:
-        if Path(target).name == name:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-        really_replace(source, target)
+        def put(source: str | Path, target: str | Path, really: Callable[..., None] = getattr(os, call_name)) -> None:
+            if Path(target).name == name:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+            really(source, target)
 
-    patch.setattr(os, "replace", replace)
+        patch.setattr(os, call_name, put)
