@@ -1,4 +1,7 @@
-"""The front door: train, load, resume, evaluate, export. The command line is a thin layer over these functions."""
+"""The front door: train, load, resume, evaluate, export. The command line is a thin layer over these functions.
+
+Training and reports are imported by the functions that need them, so that ``load`` and ``predict`` start at once.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unissl.autoconfig.recipes import with_recipe
-from unissl.autoconfig.suggest import suggest_config
 from unissl.config import ConfigTree, merge, without_none
-from unissl.data import DataConfig, names, scan_folder
 from unissl.distributed.collectives import broadcast_from_main
-from unissl.distributed.group import current
 from unissl.errors import UserError
-from unissl.evaluation.metrics import Evaluation
-from unissl.inference.evaluate import evaluate_model
-from unissl.inference.exporters import export_model
 from unissl.inference.model import Model, load_model
-from unissl.methods.registry import all_methods
-from unissl.nets import list_backbones as _list_backbones
-from unissl.report.html import write_report
-from unissl.run import pipeline
-from unissl.run.config import build_config, require_groups, stored_config
-from unissl.run.given_images import store_images
-from unissl.run.pipeline import Run
-from unissl.run.results import OWN_DATA
 from unissl.run_folder import RunFolder
-from unissl.training.signals import resume_hint
 from unissl.utils.progress import log
 
 if TYPE_CHECKING:
+    from unissl.evaluation.metrics import Evaluation
     from unissl.nets.backbones.base import Backbone
+    from unissl.run.pipeline import Run
 
-__all__ = ["Run", "evaluate", "export", "list_backbones", "list_methods", "load", "resume", "train"]
+__all__ = ["evaluate", "export", "list_backbones", "list_methods", "load", "resume", "train"]
 
 Paths = str | Path
 
@@ -84,6 +73,9 @@ def train(
         >>> run.accuracy, run.interval  # doctest: +SKIP
         (0.883, Interval(value=0.883, low=0.85, high=0.91))
     """
+    from unissl.autoconfig.recipes import with_recipe
+    from unissl.run.config import require_groups
+
     if steps is not None and minutes is not None:
         raise UserError("Give either steps or minutes, not both.")
     require_groups(config or {})
@@ -138,6 +130,8 @@ def evaluate(model: Model | Paths, images: Any, labels: Sequence[Any] | None = N
     Example:
         >>> unissl.evaluate(unissl.load("runs/first"), "test/").accuracy  # doctest: +SKIP
     """
+    from unissl.inference.evaluate import evaluate_model
+
     return evaluate_model(model if isinstance(model, Model) else load_model(model), images, labels)
 
 
@@ -147,6 +141,8 @@ def export(run: Paths, out: Paths | None = None, format: str = "onnx") -> Path:
     Example:
         >>> unissl.export("runs/first", "model.onnx")  # doctest: +SKIP
     """
+    from unissl.inference.exporters import export_model
+
     return export_model(run, out, format).path
 
 
@@ -157,6 +153,8 @@ def list_methods() -> list[str]:
         >>> "sage" in list_methods()
         True
     """
+    from unissl.methods.registry import all_methods
+
     return sorted(all_methods())
 
 
@@ -167,11 +165,16 @@ def list_backbones() -> list[Backbone]:
         >>> [backbone.name for backbone in list_backbones() if backbone.default]  # doctest: +ELLIPSIS
         ['...']
     """
-    return _list_backbones()
+    from unissl import nets
+
+    return nets.list_backbones()
 
 
 def _data_of(images: Any, labels: Any, out: Paths | None) -> ConfigTree:
     """Data settings for what was given as images."""
+    from unissl.data import names
+    from unissl.run.given_images import store_images
+
     if isinstance(images, str) and images in names():
         return {"name": images}
     if isinstance(images, str | Path):
@@ -183,6 +186,14 @@ def _data_of(images: Any, labels: Any, out: Paths | None) -> ConfigTree:
 
 
 def _start(overrides: ConfigTree, recipe: str | None, out: Paths | None, baseline: bool, report: bool | None) -> Run:
+    from unissl.autoconfig.recipes import with_recipe
+    from unissl.autoconfig.suggest import suggest_config
+    from unissl.data import DataConfig, scan_folder
+    from unissl.distributed.group import current
+    from unissl.run import pipeline
+    from unissl.run.config import build_config
+    from unissl.run.results import OWN_DATA
+
     index = None
     if recipe is None:
         data = overrides.get("data", {})
@@ -200,6 +211,9 @@ def _start(overrides: ConfigTree, recipe: str | None, out: Paths | None, baselin
 
 
 def _resume(out: Paths, overrides: ConfigTree) -> Run:
+    from unissl.run import pipeline
+    from unissl.run.config import stored_config
+
     folder = RunFolder(out)
     broadcast_from_main(lambda: stored_config(folder, overrides))  # fails before anything is announced
     log.info("%s is finished already" if broadcast_from_main(lambda: folder.finished) else "resuming %s", out)
@@ -208,6 +222,9 @@ def _resume(out: Paths, overrides: ConfigTree) -> Run:
 
 def _with_report(run: Run) -> Run:
     """Write the report if it is configured and missing."""
+    from unissl.report.html import write_report
+    from unissl.training.signals import resume_hint
+
     if run.config.output.report and not broadcast_from_main(lambda: run.folder.report.exists()):
         with resume_hint(run.folder.path):
             broadcast_from_main(lambda: write_report(run.folder, inputs=run.inputs) and None)

@@ -81,11 +81,14 @@ def make_photos(root: Path, classes: Sequence[str] = ("cat", "dog"), each: int =
 
 def fill_disk(patch: pytest.MonkeyPatch, name: str) -> None:
     """Let the disk be full at the moment the file ``name`` would be put in its place."""
-    for call_name in ("replace", "link"):  # a link where the file must be new, else a replacement
 
-        def put(source: str | Path, target: str | Path, really: Callable[..., None] = getattr(os, call_name)) -> None:
+    def full(really: Callable[..., None]) -> Callable[[str | Path, str | Path], None]:
+        def put(source: str | Path, target: str | Path) -> None:
             if Path(target).name == name:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
             really(source, target)
 
-        patch.setattr(os, call_name, put)
+        return put
+
+    patch.setattr(os, "replace", full(os.replace))
+    patch.setattr(os, "link", full(os.link))  # where the file must be new

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 from pathlib import Path
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-NEVER = -1
+from unissl.utils.allocator import glibc, keep_freed_memory_always
+
 MADV_HUGEPAGE = 14
 HUGE = 2 << 20
 """Bytes of a huge page."""
 
 
 def prepare_process() -> None:
-    """Keep freed memory in the process, in huge pages. Call before torch is imported.
-
-    glibc maps new memory for every large tensor and unmaps it at once, and the page faults of that cost up to half of a
-    training step on a CPU. Without mmap and trimming the same pages serve again.
-    """
-    if platform.libc_ver()[0] != "glibc":
+    """Keep freed memory in the process, in huge pages. Call before torch is imported."""
+    libc = glibc()
+    if libc is None:
         return
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_MAX, 0)
-    libc.mallopt(M_TRIM_THRESHOLD, NEVER)
-    libc.mallopt(M_TOP_PAD, 64 << 20)
+    keep_freed_memory_always(libc)
     if not _addresses_are_scarce():
         _prefer_huge_pages(libc, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from unissl.inference.image_source import DecodedChunk, ImageSource
 from unissl.inference.prediction_table import NOT_READ, RECORD, Records, to_records
+from unissl.utils.allocator import keep_freed_memory
 from unissl.utils.daemon_pool import DaemonPool
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def decode_chunks(
     """First position, number of images and decoded images of each chunk after the first ``done`` images."""
     if done % CHUNK and done != len(source):
         raise ValueError("predictions resume at the start of a chunk")
-    with DaemonPool(1) as background:
+    with keep_freed_memory(), DaemonPool(1) as background:
         ahead = background.submit(source.decode, done, done + CHUNK, shape)
         for start in range(done, len(source), CHUNK):
             chunk, after = ahead.result(), start + CHUNK

@@ -44,6 +44,7 @@ from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
 from unissl.types import OOD
+from unissl.utils.allocator import keep_freed_memory
 from unissl.utils.atomic import read_json, write_text
 from unissl.utils.progress import followed_by, log
 
@@ -86,6 +87,7 @@ class Run:
         return PredictionTable.read(self.folder.predictions) if self.folder.predictions.exists() else None
 
 
+@keep_freed_memory()
 def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex | None = None) -> Run:
     """Train and evaluate; all results are in the folder ``out``, which must be empty or absent.
 
@@ -113,6 +115,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex 
         return Run(folder, inputs.config, summary, train_baseline(folder, inputs), inputs)
 
 
+@keep_freed_memory()
 def resume(out: Path | str, overrides: ConfigTree | None = None) -> Run:
     """Continue the run in ``out`` bit for bit. ``overrides`` are settings given again, which must not differ."""
     folder = RunFolder(out)
