@@ -23,7 +23,12 @@ def test_train_evaluate_and_predict(here: Path) -> None:
     make_photos(here / "photos")
     make_photos(here / "photos-test", each=3, pool=0)
     output = succeed(*TRAIN).out
-    assert "labels-only baseline: accuracy" in output and (here / "run" / "baseline" / "summary.json").exists()
+    assert (
+        "baselines: labels-only" in output
+        and "logistic-regression" in output
+        and "shipped classifier: " in output
+        and (here / "run" / "baseline" / "summary.json").exists()
+    )
     summary = json.loads((here / "run" / "summary.json").read_text())
     accuracy = summary["accuracy"]["last"]
     evaluation = succeed("evaluate", "run").out

@@ -53,7 +53,7 @@ def test_two_processes_write_one_run_with_one_voice_and_one_goes_on_with_it(here
     assert command(*WORDS, "--no-baseline", "--out", "alone").code == 0
     first, second = on_two(*WORDS, "--out", "both")
     assert (first.code, second.code) == (0, 0), first.err
-    assert "labels-only baseline: accuracy" in first.out and first.out.count("run folder: ") == 1
+    assert "baselines: labels-only" in first.out and first.out.count("run folder: ") == 1
     assert (second.out, second.err) == ("", "")
     assert_same_run(here / "alone", here / "both")
     assert (here / "both" / "baseline" / "summary.json").exists()

@@ -33,10 +33,8 @@ def test_train_prints_the_accuracy_and_the_gain_over_the_baseline(photo_run: Pho
     run, output = photo_run
     ours, baseline = (read(folder / "summary.json")["accuracy"]["last"] for folder in (run, run / "baseline"))
     assert f"sage: accuracy {ours:.4f} (95 % interval " in output
-    assert (
-        f"labels-only baseline: accuracy {baseline:.4f}; gain over the baseline: {100 * (ours - baseline):+.1f}"
-        in output
-    )
+    assert f"baselines: labels-only {baseline:.4f}\n" in output
+    assert f"gain over the best baseline, labels-only: {100 * (ours - baseline):+.1f} points" in output
 
 
 def test_the_mean_of_the_last_evaluations_is_not_printed(photo_run: PhotoRun) -> None:

@@ -96,7 +96,8 @@ def print_result(run: Run) -> None:
     from unissl.run.schema import conflicting_files, duplicate_groups
 
     summary = run.summary
-    method, interval = summary["method"], run.interval
+    interval = run.interval
+    method = summary.get("shipped", {}).get("classifier", summary["method"])
     if interval is None:
         print(f"{method}: trained; without test images (--test or --holdout) there is no accuracy")
     else:
@@ -106,9 +107,7 @@ def print_result(run: Run) -> None:
         print(
             f"{method}: accuracy {interval.value:.4f} (95 % interval {interval.low:.3f} to {interval.high:.3f}), {how}"
         )
-    if run.baseline is not None and run.accuracy is not None and run.baseline.accuracy is not None:
-        gain = 100 * (run.accuracy - run.baseline.accuracy)
-        print(f"labels-only baseline: accuracy {run.baseline.accuracy:.4f}; gain over the baseline: {gain:+.1f} points")
+    print_baselines(run)
     if "auroc" in summary:
         number = summary["ood_test_images"]
         print(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
@@ -126,3 +125,23 @@ def print_result(run: Run) -> None:
     print(f"run folder: {run.folder.path}")
     if run.report is not None:
         print(f"report: {run.report}")
+
+
+def print_baselines(run: Run) -> None:
+    """Accuracy of every baseline, the gain over the best of them, and which classifier is shipped, and why."""
+    from unissl.run.schema import BaselineScore, baseline_scores, best_baseline
+
+    scores = baseline_scores(run.summary)
+    if run.baseline is not None and run.accuracy is not None and run.baseline.accuracy is not None:
+        accuracy = run.baseline.accuracy
+        scores = [BaselineScore(run.baseline.config.method.name, accuracy, run.accuracy - accuracy), *scores]
+    best = best_baseline(scores)
+    if best is not None:
+        print("baselines: " + ", ".join(f"{score.name} {score.accuracy:.4f}" for score in scores))
+        low_high = best.interval
+        interval = (
+            "" if low_high is None else f" (95 % interval {100 * low_high.low:+.1f} to {100 * low_high.high:+.1f})"
+        )
+        print(f"gain over the best baseline, {best.name}: {100 * best.gain:+.1f} points{interval}")
+    if "shipped" in run.summary:
+        print(f"shipped classifier: {run.summary['shipped']['classifier']}; {run.summary['shipped']['reason']}")

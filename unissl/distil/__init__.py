@@ -5,7 +5,7 @@ computes soft labels for the pool, :mod:`unissl.distil.student` trains the last 
 """
 
 from unissl.distil.config import DistilConfig
-from unissl.distil.student import DistilSet, Student, train_student
+from unissl.distil.student import DistilSet, Student, linear_head, train_student
 from unissl.distil.teacher import soft_labels
 
-__all__ = ["DistilConfig", "DistilSet", "Student", "soft_labels", "train_student"]
+__all__ = ["DistilConfig", "DistilSet", "Student", "linear_head", "soft_labels", "train_student"]

@@ -11,6 +11,7 @@ import copy
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from unissl.distil.config import DistilConfig
+from unissl.distil.teacher import balance_weights
 from unissl.features import FeatureMaps, FrozenBackbone, tail_stages
 from unissl.nets import Network
 from unissl.nets.bf16 import bf16_matmul
@@ -51,6 +53,11 @@ class DistilSet:
     """(n, C) class probabilities of the teacher; one-hot for given labels."""
     features: Tensor
     """(n, D) scaled features of their clean views."""
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(n,) weights of the images, which balance the classes of the pool."""
+        return balance_weights(self.soft_labels)
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,8 @@ def train_student(
     """
     device = next(front.parameters()).device
     front = copy.deepcopy(front)
-    student, targets = Student(front, _initial_head(data).to(device)), data.soft_labels.to(device)
+    student, targets = Student(front, linear_head(data).to(device)), data.soft_labels.to(device)
+    weights = data.weights.to(device)
     stages = trainable_stages(front.net)
     trained = [parameter for parameter in stages.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam([*trained, *student.head.parameters()], lr=config.lr)
@@ -107,7 +115,7 @@ def train_student(
             batch = torch.cat([with_label, order[step * config.batch : (step + 1) * config.batch]])
             views = torch.randint(maps.shape[1], (len(batch),), generator=draws).numpy()
             logits = student.logits(stages, select_maps(maps, data.rows[batch.numpy()], views, device))
-            loss = cross_entropy(logits, targets[batch.to(device)])
+            loss = cross_entropy(logits, targets[batch.to(device)]) * weights[batch.to(device)]
             optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(LABEL_WEIGHT * loss[:num_labelled].mean() + loss[num_labelled:].mean())
             optimizer.step()
@@ -117,12 +125,12 @@ def train_student(
     return student
 
 
-def _initial_head(data: DistilSet) -> LinearHead:
+def linear_head(data: DistilSet) -> LinearHead:
     """Logistic regression on the soft labels."""
     with torch.random.fork_rng(devices=[]):  # its random weights are overwritten at once
         head = LinearHead(data.features.shape[1], data.soft_labels.shape[1])
-    weights = torch.ones(len(data.rows))
-    weights[torch.from_numpy(data.is_labelled)] = START_WEIGHT
+    weights = data.weights.clone()
+    weights[torch.from_numpy(data.is_labelled)] *= START_WEIGHT
     with torch.no_grad():
         weight, bias = soft_regression.fit(data.features, data.soft_labels, weights)
         head.head.weight.copy_(weight)

@@ -5,6 +5,8 @@
    more accurate without.
 2. The predictions are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by backbone and learnt
    features. Given labels stay as they are.
+3. With fewer than two labels per class, logistic regression knows little. The soft labels are then the mean of the
+   smoothed predictions and of the given labels themselves, spread over the same neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
@@ -34,6 +37,13 @@ SHARPEN_TEACHER = 2.0
 """Power of the predicted probabilities: with few labels, logistic regression is underconfident."""
 SHARPEN_SMOOTHED = 1.5
 """Power of the smoothed probabilities."""
+SCARCE_LABELS = 2
+"""Labels per class below which the labels themselves are spread over the neighbours as well."""
+SCARCE_SHARE, SCARCE_ROUNDS = 0.9, 100
+BALANCE = 0.5
+"""Exponent of the class weights: 0 leaves the distribution of the pool, 1 makes all classes equal."""
+MIN_SHARE = 0.2
+"""Share of a class, relative to an equal one, below which its weight grows no further."""
 MAX_ITER = 300
 
 Floats = npt.NDArray[np.float64]
@@ -47,16 +57,37 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
     the method, and ``labels`` (n,) the given labels, ``UNLABELLED`` where there is none.
     """
     is_labelled = labels != UNLABELLED
-    one_hot = np.eye(num_classes)[labels[is_labelled]]
+    given = np.eye(num_classes)[labels[is_labelled]]
     features, joint = concat_features(crops), concat_features(crops, learnt)
     inputs = features if labels_suffice(features, labels) else joint
     probs = sharpen(logistic_regression(inputs, labels, num_classes), SHARPEN_TEACHER)
     neighbours, cosines = nearest(joint, k_neighbours)
     matrix = transition(neighbours, cosines, agreement(probs, neighbours))
-    probs[is_labelled] = one_hot
-    probs = sharpen(spread_labels(probs, matrix), SHARPEN_SMOOTHED)
-    probs[is_labelled] = one_hot
-    return torch.from_numpy(probs).float()
+    probs[is_labelled] = given
+    soft = sharpen(spread_labels(probs, matrix), SHARPEN_SMOOTHED)
+    if len(given) < SCARCE_LABELS * num_classes:
+        soft = (soft + spread_given_labels(labels, num_classes, transition(neighbours, cosines))) / 2
+    soft[is_labelled] = given
+    return torch.from_numpy(soft).float()
+
+
+def spread_given_labels(labels: Labels, num_classes: int, matrix: sparse.csr_array) -> Floats:
+    """Probabilities (n, C) from the labels (n,) alone, spread over the graph; uniform where none arrives."""
+    one_hot = np.zeros((len(labels), num_classes))
+    one_hot[labels != UNLABELLED] = np.eye(num_classes)[labels[labels != UNLABELLED]]
+    spread = spread_labels(one_hot, matrix, share=SCARCE_SHARE, rounds=SCARCE_ROUNDS)
+    spread[spread.sum(1) == 0] = 1 / num_classes
+    return spread
+
+
+def balance_weights(soft: Tensor, exponent: float = BALANCE) -> Tensor:
+    """Weights (n,), with mean 1, that bring the classes of soft labels (n, C) nearer to equal shares.
+
+    The class distribution of a pool is arbitrary, and a classifier would learn it as its prior.
+    """
+    shares = soft.mean(0).clamp(min=MIN_SHARE / soft.shape[1])
+    weights = soft @ (1 / (soft.shape[1] * shares)) ** exponent
+    return weights / weights.mean()
 
 
 def concat_features(crops: Sequence[Tensor], learnt: Tensor | None = None) -> Tensor:

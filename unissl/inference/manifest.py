@@ -67,6 +67,8 @@ class Manifest(BaseModel):
     """The network was trained on the features of a frozen backbone, which is shipped before it."""
     distilled: bool = False
     """The last stages of the backbone were fine-tuned under a linear classifier."""
+    linear: bool = False
+    """A linear classifier on the features of the frozen backbone was shipped in place of the method's network."""
     crop: Side | None = None
     """Side of the centre crop that the network sees; None: the whole image."""
     backbone_config: dict[str, Any] | None = None
@@ -82,6 +84,8 @@ class Manifest(BaseModel):
             raise ValueError("crop is larger than the images")
         if self.distilled and not (self.frozen and supports_distillation(self.net)):
             raise ValueError("distilled is set for a network that cannot be distilled")
+        if self.linear and not self.frozen:
+            raise ValueError("linear is set for a network without a frozen backbone")
         if not isinstance(self.method.get("name"), str):
             raise ValueError("the method has no name")
         if not _fits(self.calibration, len(self.class_names)):

@@ -173,7 +173,7 @@ def _build(manifest: Manifest) -> nn.Module:
     input_shape: tuple[int, ...] = manifest.input_shape
     if manifest.frozen:
         backbone = FrozenBackbone.empty(manifest.net, manifest.channels, manifest.backbone_config)
-        if manifest.distilled:
+        if manifest.distilled or manifest.linear:
             return WithBackbone(backbone, LinearHead(backbone.net.feat_dim, num_classes))
         net: Network = MLPHead(backbone.net.feat_dim, num_classes, bn_momentum=0.1)
         input_shape = (backbone.net.feat_dim,)

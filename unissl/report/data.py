@@ -15,7 +15,14 @@ from unissl.report.label_issues import NO_LABELS, LabelIssues, find_label_issues
 from unissl.report.load_run import RunRecord
 from unissl.report.outliers import Outliers, outliers_by_score
 from unissl.report.samples import Samples
-from unissl.run.schema import accuracy_interval, duplicate_groups, evaluated_images
+from unissl.run.schema import (
+    BaselineScore,
+    accuracy_interval,
+    baseline_scores,
+    best_baseline,
+    duplicate_groups,
+    evaluated_images,
+)
 
 ABSENT = 0.05
 """Fraction of a balanced pool's class size below which a class seems to be absent from the pool."""
@@ -31,10 +38,13 @@ class Headline:
     folds: int = 0
     accuracy: Interval | None = None
     balanced_accuracy: float | None = None
-    baseline: float | None = None
-    """Accuracy of the labels-only baseline."""
-    gain: float | None = None
-    gain_interval: Interval | None = None
+    baselines: Sequence[BaselineScore] = ()
+    """The labels-only network first, then the simple baselines."""
+
+    @property
+    def best_baseline(self) -> BaselineScore | None:
+        """The most accurate baseline, over which the gain is given."""
+        return best_baseline(self.baselines)
 
 
 @dataclass(frozen=True)
@@ -117,17 +127,22 @@ def headline(record: RunRecord) -> Headline:
     if accuracy is None:
         return Headline(images=images)
     is_test = "accuracy" in summary
-    baseline = None if record.baseline is None else accuracy_interval(record.baseline.summary)
     return Headline(
         "test" if is_test else "cross-validation",
         images,
         summary.get("cross_validation", {}).get("folds", 0),
         accuracy,
         (summary if is_test else summary["cross_validation"])["balanced_accuracy"],
-        None if baseline is None else baseline.value,
-        None if baseline is None else accuracy.value - baseline.value,
-        _gain_interval(record),
+        [*_labels_only(record, accuracy.value), *baseline_scores(summary)],
     )
+
+
+def _labels_only(record: RunRecord, accuracy: float) -> list[BaselineScore]:
+    """The labels-only network, if the run has one."""
+    baseline = None if record.baseline is None else accuracy_interval(record.baseline.summary)
+    if baseline is None:
+        return []
+    return [BaselineScore("labels-only", baseline.value, accuracy - baseline.value, _gain_interval(record))]
 
 
 def _gain_interval(record: RunRecord) -> Interval | None:

@@ -82,6 +82,11 @@ class RunConfig(Settings):
     machine: MachineConfig = MachineConfig()
     output: OutputConfig = OutputConfig()
 
+    @property
+    def compares_baselines(self) -> bool:
+        """Whether simple baselines are fitted to the features of a frozen backbone, and the better classifier ships."""
+        return self.net.freeze_backbone and self.output.baseline and self.method.name != "labels-only"
+
     @model_validator(mode="after")
     def _last_stages_exist(self) -> Self:
         backbones = [backbone.name for backbone in list_backbones() if supports_distillation(backbone.name)]
@@ -149,9 +154,8 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     views = {"flip": dataset.flip} | ({} if dataset.crop is None else {"crop": dataset.crop, "pad": 0})
     not_given = {key: value for key, value in views.items() if key not in config.augment.model_fields_set}
     update["augment"] = config.augment.model_copy(update=not_given)
-    train: dict[str, Any] = (
-        {} if dataset.test is None else {"cv_folds": 0}
-    )  # cross-validation is for lack of a test set
+    # Cross-validation is for lack of a test set, and for the choice of the classifier to ship.
+    train: dict[str, Any] = {} if dataset.test is None or config.compares_baselines else {"cv_folds": 0}
     if config.train.steps is None and config.train.minutes is None:
         train["steps"] = DEFAULT_STEPS
     update["train"] = config.train.model_copy(update=train)

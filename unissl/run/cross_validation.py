@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from unissl.errors import UserError
 from unissl.evaluation.intervals import wilson_interval
 from unissl.evaluation.metrics import score
 from unissl.run.config import config_hash
+from unissl.run.distillation import predict_without_fine_tuning
 from unissl.run.fit import fit
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
@@ -30,7 +32,15 @@ from unissl.utils.atomic import read_json, write_json
 from unissl.utils.progress import followed_by
 
 
-def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class CrossValidated:
+    """What the summary has of a cross-validation, and the predicted class of each label (n,), -1 if never left out."""
+
+    summary: dict[str, Any]
+    predicted: Positions
+
+
+def cross_validate(folder: RunFolder, inputs: RunInputs) -> CrossValidated | None:
     """Accuracy on left-out labels with a 95 % interval (Wilson); ``cross_validation.json`` has every prediction.
 
     A finished refit is a file in ``folds/`` and is not repeated; an interrupted one is resumed.
@@ -47,7 +57,7 @@ def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | Non
     broadcast_from_main(lambda: write_json(folder.cross_validation, table))
     scores = score(truth, classes, split.num_classes)
     interval = wilson_interval(int((truth == classes).sum()), len(tested))
-    return {
+    summary = {
         "folds": inputs.config.train.cv_folds,
         "labels": len(tested),
         "accuracy": scores["accuracy"],
@@ -56,6 +66,7 @@ def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | Non
         "balanced_accuracy": scores["balanced_accuracy"],
         "steps": inputs.config.train.steps,
     }
+    return CrossValidated(summary, predicted)
 
 
 def is_class(value: object, num_classes: int) -> bool:
@@ -88,7 +99,10 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     with followed_by(len(inputs.folds) - number - 1):
         fit(config, state, batches, fold, _no_evaluation, title=title)
     rows = inputs.split.labelled[held_out]
-    preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows).classes
+    if inputs.distils:
+        preds = predict_without_fine_tuning(inputs, split, state, batches, rows).classes
+    else:
+        preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows).classes
     broadcast_from_main(lambda: write_json(done, preds.tolist()))
     broadcast_from_main(lambda: shutil.rmtree(fold.path))
     return preds

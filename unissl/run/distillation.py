@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Batches
-from unissl.distil import DistilSet, Student, soft_labels, train_student
+from unissl.distil import DistilSet, Student, linear_head, soft_labels, train_student
 from unissl.evaluation.predictions import Predictions, predict_rows
 from unissl.features import (
     BATCH,
@@ -28,25 +28,44 @@ from unissl.features import (
 )
 from unissl.run.inputs import RunInputs
 from unissl.training.checkpoint import TrainState
-from unissl.types import UNLABELLED
+from unissl.types import UNLABELLED, Split
 
 Rows = npt.NDArray[np.int64]
 
 
 def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> Student:
     """Soft labels from teacher and neighbours, then the student trained on them."""
-    config, split, cached = inputs.config, inputs.split, inputs.features
+    config, cached = inputs.config, inputs.features
     assert cached is not None and cached.maps is not None
+    channels = inputs.dataset.train.images.shape[3]
+    backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
+    data = label_pool(inputs, inputs.split, state, batches)
+    return train_student(config.distil, backbone, cached.maps, data, config.seed, bf16=config.machine.bf16)
+
+
+def label_pool(inputs: RunInputs, split: Split, state: TrainState, batches: Batches) -> DistilSet:
+    """Labelled and unlabelled images of ``split`` with the soft labels of the teacher."""
+    cached = inputs.features
+    assert cached is not None
     rows = np.concatenate([split.labelled, split.unlabelled])
     features = scale_features(cached.features[:, 0], rows, cached.scaler)
     crops = [scale_features(crop, rows, FeatureScaler.of(crop[:, None])) for crop in inputs.crops]
     learnt = learnt_features(state, batches, rows)
     labels = np.concatenate([split.labels, np.full(len(split.unlabelled), UNLABELLED)])
-    soft = soft_labels([features, *crops], learnt, labels, split.num_classes, config.distil.k_neighbours)
-    channels = inputs.dataset.train.images.shape[3]
-    backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
-    data = DistilSet(rows, labels != UNLABELLED, soft, features)
-    return train_student(config.distil, backbone, cached.maps, data, config.seed, bf16=config.machine.bf16)
+    soft = soft_labels([features, *crops], learnt, labels, split.num_classes, inputs.config.distil.k_neighbours)
+    return DistilSet(rows, labels != UNLABELLED, soft, features)
+
+
+def predict_without_fine_tuning(
+    inputs: RunInputs, split: Split, state: TrainState, batches: Batches, rows: Rows
+) -> Predictions:
+    """Predictions of the linear classifier that a student starts from, for some rows: a cheap lower estimate of the
+    student, for cross-validation."""
+    cached = inputs.features
+    assert cached is not None
+    head = linear_head(label_pool(inputs, split, state, batches))
+    logits = head(scale_features(cached.features[:, 0], rows, cached.scaler)).logits
+    return Predictions(logits.detach().softmax(-1).float().numpy())
 
 
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:

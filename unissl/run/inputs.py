@@ -56,8 +56,12 @@ class RunInputs:
 
     @property
     def folds(self) -> list[Rows]:
-        """Positions of the labels that each refit of the cross-validation leaves out; none with test images."""
-        if self.dataset.test is not None:
+        """Positions of the labels that each refit of the cross-validation leaves out.
+
+        With test images there are none, unless the method may turn out worse than a simple baseline: which of them is
+        shipped must not depend on test labels.
+        """
+        if self.dataset.test is not None and not self.config.compares_baselines:
             return []
         return make_folds(self.split.labels, self.config.train.cv_folds, self.config.seed)
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from unissl.augment.feature_views import FeatureViews
+from unissl.baselines import LinearClassifier
 from unissl.batches import Batches, Views
 from unissl.config import ConfigTree, to_toml
 from unissl.data import Dataset
@@ -37,6 +39,7 @@ from unissl.run.lock import locked
 from unissl.run.results import RunResult, write_results
 from unissl.run.schema import Summary, accuracy_interval, require
 from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
+from unissl.run.shipping import choose_classifier, fit_baselines, predict_baseline
 from unissl.run_folder import RunFolder
 from unissl.splits import write_split
 from unissl.splits.open_set import load_data
@@ -80,6 +83,14 @@ class Run:
     def report(self) -> Path | None:
         """The HTML report, if one was written."""
         return self.folder.report if self.folder.report.exists() else None
+
+    @property
+    def baselines(self) -> dict[str, float]:
+        """Accuracy of each baseline by its name, on the images that :attr:`accuracy` is measured on."""
+        table = {name: float(scores["accuracy"]) for name, scores in self.summary.get("baselines", {}).items()}
+        if self.baseline is not None and self.baseline.accuracy is not None:
+            table = {self.baseline.config.method.name: self.baseline.accuracy} | table
+        return table
 
     @property
     def predictions(self) -> PredictionTable | None:
@@ -215,6 +226,11 @@ def train_and_save(
         seconds = time.monotonic() - started
         cross_validation = cross_validate(folder, inputs)
     after_cross_validation = time.monotonic()
+    baselines = None if is_baseline else fit_baselines(inputs)
+    shipped = None
+    if baselines is not None:
+        predicted = None if cross_validation is None else cross_validation.predicted
+        shipped = choose_classifier(config.method.name, predicted, split.labels, baselines)
     student = run_distillation(inputs, state, batches) if inputs.distils else None
     if student is not None:
         pool: Predictions | None = predict_pool(inputs, student)
@@ -227,8 +243,12 @@ def train_and_save(
 
         pool = predict(inputs.train_views, split.unlabelled) if len(split.unlabelled) else None
         test = None if inputs.test_views is None else predict(inputs.test_views)
+    if shipped is not None and shipped.baseline is not None:
+        pool, test = predict_with_baseline(inputs, shipped.baseline)
     seconds += time.monotonic() - after_cross_validation
-    result = RunResult(state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds)
+    result = RunResult(
+        state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds, baselines, shipped
+    )
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
 
 
@@ -238,6 +258,17 @@ def baseline_trainings(inputs: RunInputs) -> float:
     config = inputs.config
     baseline_step = config.batch.labelled / (config.batch.labelled + 2 * config.batch.unlabelled)
     return has_baseline(config) * (1 + len(inputs.folds)) * baseline_step
+
+
+def predict_with_baseline(
+    inputs: RunInputs, classifier: LinearClassifier
+) -> tuple[Predictions | None, Predictions | None]:
+    """Predictions of a simple baseline for the pool and the test images."""
+    rows, train, tests = inputs.split.unlabelled, inputs.train_views, inputs.test_views
+    assert isinstance(train, FeatureViews)
+    pool = predict_baseline(classifier, train, rows) if len(rows) else None
+    assert tests is None or isinstance(tests, FeatureViews)
+    return pool, None if tests is None else predict_baseline(classifier, tests, np.arange(len(tests)))
 
 
 def log_student(folder: RunFolder, inputs: RunInputs, test: Predictions | None, seconds: float) -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from unissl import __version__
+from unissl.baselines import LinearClassifier
 from unissl.config import to_tree
 from unissl.data import Dataset
 from unissl.data.images.duplicates import MAX_COMPARED, Copy, find_duplicates
@@ -26,10 +28,13 @@ from unissl.inference.model import save_model
 from unissl.inference.review import ReviewThresholds
 from unissl.nets.external import arch_config_of
 from unissl.nets.fine_tuning import starts_pretrained
+from unissl.nets.heads import LinearHead
 from unissl.plots.output import write_charts
 from unissl.run.config import config_hash, config_summary
+from unissl.run.cross_validation import CrossValidated
 from unissl.run.inputs import RunInputs, build_backbone
 from unissl.run.predictions_io import write_pool_predictions, write_test_predictions
+from unissl.run.shipping import Baselines, Shipped, baselines_summary
 from unissl.run.versions import versions
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
@@ -52,8 +57,15 @@ class RunResult:
     student: Student | None
     pool: Predictions | None
     test: Predictions | None
-    cross_validation: dict[str, Any] | None
+    cross_validation: CrossValidated | None
     seconds: float
+    baselines: Baselines | None = None
+    shipped: Shipped | None = None
+    """The choice between the method and the simple baselines; None where there are none."""
+
+    @property
+    def shipped_baseline(self) -> LinearClassifier | None:
+        return None if self.shipped is None else self.shipped.baseline
 
 
 def write_results(
@@ -63,13 +75,13 @@ def write_results(
 
     A baseline gets neither charts nor checks of its images, which are those of the run.
     """
-    dataset, test, student = inputs.dataset, result.test, result.student
+    dataset, test = inputs.dataset, result.test
     calibration = calibration_on(dataset, test)
     calibrator = IDENTITY if calibration is None else calibration.calibrator
     detector = any(preds is not None and preds.ood_scores is not None for preds in (result.pool, test))
     pool = None if result.pool is None else result.pool.calibrated(calibrator)
     thresholds = ReviewThresholds.from_pool(pool, has_detector=detector)
-    artifact = student_artifact(student) if student is not None else network_artifact(inputs, result)
+    artifact = shipped_artifact(inputs, result)
     parameters = write_model(folder, inputs, result.learner, artifact, calibrator, thresholds)
     if pool is not None:
         write_pool_predictions(folder, dataset.train, inputs.split.unlabelled, pool, thresholds)
@@ -80,7 +92,7 @@ def write_results(
         summary |= image_checks(dataset, inputs.split)
     if calibration is not None:
         summary["calibration"] = calibration.to_summary()
-    if student is not None:
+    if artifact.distilled:
         summary["distilled"] = True
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
     if not is_baseline:
@@ -107,6 +119,15 @@ class InferenceArtifact:
     backbone: FrozenBackbone | None = None
     distilled: bool = False
     """The backbone's last stages were fine-tuned by distillation, under a linear classifier."""
+    linear: bool = False
+    """A linear classifier on the features of the frozen backbone."""
+
+
+def shipped_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
+    """The simple baseline, where it was chosen; else the student, where there is one; else the network."""
+    if result.shipped_baseline is not None:
+        return baseline_artifact(inputs, result.shipped_baseline)
+    return network_artifact(inputs, result) if result.student is None else student_artifact(result.student)
 
 
 def network_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
@@ -125,6 +146,19 @@ def network_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
 def student_artifact(student: Student) -> InferenceArtifact:
     module = WithBackbone(student.front, student.head)
     return InferenceArtifact(module, module.state_dict(), student.front, distilled=True)
+
+
+def baseline_artifact(inputs: RunInputs, classifier: LinearClassifier) -> InferenceArtifact:
+    backbone = build_backbone(inputs)
+    assert backbone is not None
+    num_classes, width = classifier.weight.shape
+    with torch.random.fork_rng(devices=[]):  # its random weights are overwritten at once
+        head = LinearHead(width, num_classes)
+    with torch.no_grad():
+        head.head.weight.copy_(classifier.weight)
+        head.head.bias.copy_(classifier.bias)
+    module = WithBackbone(backbone, head.requires_grad_(False))
+    return InferenceArtifact(module, module.state_dict(), backbone, linear=True)
 
 
 def write_model(
@@ -162,6 +196,7 @@ def write_model(
     }
     manifest |= {} if backbone is None else {"frozen": True}
     manifest |= {"distilled": True} if artifact.distilled else {}
+    manifest |= {"linear": True} if artifact.linear else {}
     if inputs.config.augment.crop is not None:
         manifest["crop"] = inputs.config.augment.crop
     if arch_config is not None:
@@ -176,17 +211,18 @@ def summarise(folder: RunFolder, inputs: RunInputs, result: RunResult, pool: Pre
     metrics = folder.read_metrics()
     summary: dict[str, Any] = config_summary(inputs.config)
     if result.cross_validation is not None:
-        summary["cross_validation"] = result.cross_validation
+        summary["cross_validation"] = result.cross_validation.summary
     summary["class_names"] = list(dataset.train.class_names)
     summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
         scores = evaluate_predictions(dataset.test.labels, test, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval" and "student" not in line]
         summary["accuracy"] = accuracy_summary(curve)
-        if any("student" in line for line in metrics):  # another model than those of the curve
+        if result.shipped_baseline is not None or result.student is not None:  # another model than those of the curve
             best = max(scores["accuracy"], summary["accuracy"]["best"])
             summary["accuracy"] |= {"last": scores["accuracy"], "best": best}
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}
+    summary |= baseline_results(inputs, result)
     summary["labelled"] = list(split.labelled_counts)
     if len(split.heldout):
         summary["calibration_images"] = len(split.heldout)
@@ -201,6 +237,23 @@ def summarise(folder: RunFolder, inputs: RunInputs, result: RunResult, pool: Pre
     summary["skipped"] = [{"file": name, "reason": reason} for name, reason in skipped]
     summary["warnings"] = [line["message"] for line in metrics if line["kind"] == "warning"]
     return summary
+
+
+def baseline_results(inputs: RunInputs, result: RunResult) -> dict[str, Any]:
+    """The simple baselines beside the shipped classifier, and which of them is shipped, and why."""
+    baselines, shipped, dataset = result.baselines, result.shipped, inputs.dataset
+    if baselines is None or shipped is None:
+        return {}
+    if result.test is not None and dataset.test is not None:
+        table = baselines_summary(baselines.test, dataset.test.labels, result.test.classes, inputs.split.num_classes)
+    elif result.cross_validation is not None:
+        predicted = result.cross_validation.predicted
+        if shipped.baseline is not None:
+            predicted = np.where(predicted >= 0, baselines.held_out[shipped.name], predicted)
+        table = baselines_summary(baselines.held_out, inputs.split.labels, predicted, inputs.split.num_classes)
+    else:
+        table = {}
+    return {"baselines": table, "shipped": shipped.to_summary()}
 
 
 def image_checks(dataset: Dataset, split: Split) -> dict[str, Any]:

@@ -7,6 +7,7 @@ strict and converts nothing: readers use the JSON itself, not the models.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -43,6 +44,19 @@ class CrossValidationSummary(Stored):
     low: Fraction
     high: Fraction
     balanced_accuracy: Fraction
+
+
+class BaselineSummary(Stored):
+    accuracy: Fraction
+    balanced_accuracy: Fraction
+    gain: Number
+    gain_low: Number
+    gain_high: Number
+
+
+class ShippedSummary(Stored):
+    classifier: str
+    reason: str
 
 
 class CalibrationSummary(Stored):
@@ -115,6 +129,8 @@ class Summary(Stored):
     confusion_matrix: Matrix | None = None
     auroc: Fraction | None = None
     cross_validation: CrossValidationSummary | None = None
+    baselines: dict[str, BaselineSummary] = {}
+    shipped: ShippedSummary | None = None
     calibration: CalibrationSummary | None = None
     pool: PoolSummary | None = None
     skipped: list[SkippedFile] = []
@@ -214,6 +230,32 @@ def accuracy_interval(summary: Mapping[str, Any]) -> Interval | None:
     if "cross_validation" in summary:
         return Interval(*(summary["cross_validation"][name] for name in ("accuracy", "low", "high")))
     return None
+
+
+@dataclass(frozen=True)
+class BaselineScore:
+    """Accuracy of a baseline, and the gain of the shipped classifier over it, as a fraction."""
+
+    name: str
+    accuracy: float
+    gain: float
+    interval: Interval | None = None
+    """Of the gain; None where it is not known image by image."""
+
+
+def baseline_scores(summary: Mapping[str, Any]) -> list[BaselineScore]:
+    """The simple baselines of a summary."""
+    return [
+        BaselineScore(
+            name, stored["accuracy"], stored["gain"], Interval(stored["gain"], stored["gain_low"], stored["gain_high"])
+        )
+        for name, stored in summary.get("baselines", {}).items()
+    ]
+
+
+def best_baseline(scores: Sequence[BaselineScore]) -> BaselineScore | None:
+    """The most accurate baseline. Where it is chosen on test images, the choice favours the baselines."""
+    return max(scores, key=lambda score: score.accuracy, default=None)
 
 
 def conflicting_files(summary: Mapping[str, Any]) -> int:

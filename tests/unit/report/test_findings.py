@@ -22,6 +22,7 @@ from unissl.report.findings import Finding, all_findings, collect_findings, labe
 from unissl.report.html import render
 from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers, outliers_by_score
+from unissl.run.schema import BaselineScore
 
 NAMES = ["cat", "dog", "owl"]
 PAGE = Path(__file__).parents[3] / "docs" / "extend" / "finding.md"
@@ -52,8 +53,12 @@ def by_features(flagged: int, total: int, expected: float = 0.1) -> Outliers:
     return Outliers(np.zeros(total), np.zeros(total, int), np.arange(total) < flagged, expected, by_features=True)
 
 
+def score(gain: float, interval: Interval | None = None) -> BaselineScore:
+    return BaselineScore("labels-only", 0.5, gain, interval)
+
+
 def gain(data: ReportData, value: float, interval: Interval | None) -> Finding | None:
-    return pool.gain_over_baseline(replace(data, headline=Headline("test", 500, gain=value, gain_interval=interval)))
+    return pool.gain_over_baseline(replace(data, headline=Headline("test", 500, baselines=[score(value, interval)])))
 
 
 def test_collapse(sound: ReportData) -> None:
@@ -204,7 +209,7 @@ def test_problems_come_first_and_a_sound_run_has_none(sound: ReportData) -> None
     leads = np.where(np.arange(12) < 1, 0.9, 0.0).astype(np.float32)
     poor = replace(
         with_summary(sound, skipped=[{"file": "a", "reason": "empty"}]),
-        headline=Headline("test", 30, gain=-0.1),
+        headline=Headline("test", 30, baselines=[score(-0.1)]),
         label_issues=LabelIssues(np.zeros(12, int), leads),
     )
     found = collect_findings(poor)
@@ -212,7 +217,7 @@ def test_problems_come_first_and_a_sound_run_has_none(sound: ReportData) -> None
     assert all(f.text and f.action for f in found)
     good = replace(
         with_curve(with_pool(sound, [30, 30, 40]), [0.9] * 20, 500),
-        headline=Headline("test", 500, gain=0.1, gain_interval=Interval(0.1, 0.05, 0.15)),
+        headline=Headline("test", 500, baselines=[score(0.1, Interval(0.1, 0.05, 0.15))]),
         outliers=by_features(5, 100),
         calibration_error=0.02,
     )

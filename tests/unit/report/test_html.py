@@ -75,9 +75,10 @@ def test_headline_with_and_without_a_baseline(tmp_path: Path) -> None:
     assert "SAGE: test accuracy" in text and "Gain over" not in text and "Balanced accuracy" in text
     both = make_record(tmp_path / "both", ["cat", "dog"], baseline=True)
     text = text_of(page_of(both, make_samples(both, 8), ""))
-    gain = headline(both).gain_interval
-    assert gain is not None
-    assert "Labels-only baseline" in text
+    best = headline(both).best_baseline
+    assert best is not None and best.interval is not None
+    gain = best.interval
+    assert "Best baseline: labels-only" in text
     assert f"95 % interval {signed(gain.low)} to {signed(gain.high)}, paired by test image" in text
     without_predictions = replace(both, predictions=None)
     assert "no interval: the run folder has no predictions for single images" in text_of(
@@ -101,8 +102,8 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
     text = text_of(page)
     for part in (
         "SAGE: cross-validated accuracy 80.0 % 95 % interval 70.0 % to 90.0 %, on 20 labels",
-        "Labels-only baseline 60.0 %",
-        "Gain over the labels-only baseline +20.0 points 95 % interval −2.3 to +38.6, paired by label",
+        "Best baseline: labels-only 60.0 %",
+        "Gain over the best baseline +20.0 points 95 % interval −2.3 to +38.6, paired by label",
         "estimated by 4-fold cross-validation over the given labels",
         "slightly pessimistic",
         "the class distribution of the given labels",

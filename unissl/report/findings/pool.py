@@ -80,20 +80,23 @@ def possible_outliers(data: ReportData) -> Finding | None:
 
 @finding
 def gain_over_baseline(data: ReportData) -> Finding | None:
-    """A baseline that is better than the model, or a gain that may be chance."""
-    gain, interval = data.headline.gain, data.headline.gain_interval
-    if gain is not None and gain < 0 and (interval is None or interval.high < 0):
+    """A baseline that is better than the shipped classifier, or a gain that may be chance."""
+    best = data.headline.best_baseline
+    if best is None:
+        return None
+    interval = best.interval
+    if best.gain < 0 and (interval is None or interval.high < 0):
         return Finding(
             "problem",
-            "The labels-only baseline is better",
-            f"Gain over the labels-only baseline: {signed(gain)} points.",
-            "Use the model in the folder baseline/ for now. A longer run, milder augmentation "
-            "(augment.geometry_scale) or a pool with fewer outliers may change this.",
+            f"The baseline {best.name} is better",
+            f"Gain over it: {signed(best.gain)} points.",
+            "More labels per class help most. A longer run, milder augmentation (augment.geometry_scale) or a pool "
+            "with fewer outliers may change this.",
         )
     if interval is not None and interval.low <= 0:
         return Finding(
             "notice",
-            "The gain over the labels-only baseline may be chance",
+            f"The gain over the best baseline, {best.name}, may be chance",
             f"Its 95 % interval is {signed(interval.low)} to {signed(interval.high)} points.",
             "More test images (--test) would narrow the interval; a longer run may gain more.",
         )

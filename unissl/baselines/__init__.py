@@ -1,0 +1,5 @@
+"""Simple baselines on the features of a frozen backbone: what a user could do in a few lines of scikit-learn."""
+
+from unissl.baselines.simple import LinearClassifier, NearestNeighbours, SimpleClassifier, fit_simple_baselines
+
+__all__ = ["LinearClassifier", "NearestNeighbours", "SimpleClassifier", "fit_simple_baselines"]

@@ -1,0 +1,147 @@
+"""Which classifier a run ships: the method's, unless the labels show that a simple baseline is better.
+
+The evidence is cross-validation over the labels. Test labels are never part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unissl.augment.feature_views import FeatureViews
+from unissl.baselines import LinearClassifier, SimpleClassifier, fit_simple_baselines
+from unissl.evaluation.intervals import Bools, paired_gain
+from unissl.evaluation.metrics import score
+from unissl.evaluation.predictions import Predictions
+from unissl.run.folds import Positions, without_labels
+from unissl.run.inputs import RunInputs
+from unissl.types import UNLABELLED, Split
+
+MIN_EVIDENCE = 1.64
+"""Standard errors by which a baseline has to be better than the method in cross-validation to be shipped. The method
+was better on the collections that it was developed on, and few labels are weak evidence against that."""
+BLOCK = 4096
+NO_EVIDENCE = "there was no cross-validation over the labels, so nothing shows that a baseline is better"
+
+Classes = dict[str, Positions]
+"""Predicted classes (n,) by the name of a baseline."""
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """The simple baselines of a run, and their predictions."""
+
+    classifiers: Mapping[str, SimpleClassifier]
+    held_out: Classes
+    """For the labels that cross-validation leaves out, in their order."""
+    test: Classes
+    """For the test images."""
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The name of the shipped classifier, the reason, and, where it is a baseline, the classifier itself."""
+
+    name: str
+    reason: str
+    baseline: LinearClassifier | None = None
+
+    def to_summary(self) -> dict[str, str]:
+        return {"classifier": self.name, "reason": self.reason}
+
+
+def fit_baselines(inputs: RunInputs) -> Baselines | None:
+    """The simple baselines where a run compares itself with them."""
+    views = inputs.train_views
+    if not inputs.config.compares_baselines or not isinstance(views, FeatureViews):
+        return None
+    split = inputs.split
+    features = clean_features(views, np.concatenate([split.labelled, split.unlabelled]))
+    classifiers = fit_simple_baselines(features, labels_of(split), split.num_classes)
+    held_out: Classes = {name: np.full(len(split.labelled), -1, dtype=np.int64) for name in classifiers}
+    for positions in inputs.folds:
+        kept = without_labels(split, positions)
+        rows = np.concatenate([kept.labelled, kept.unlabelled])
+        refitted = fit_simple_baselines(clean_features(views, rows), labels_of(kept), split.num_classes)
+        x = clean_features(views, split.labelled[positions])
+        for name, classifier in refitted.items():
+            held_out[name][positions] = classifier.logits(x).argmax(1).numpy()
+    test: Classes = {}
+    if inputs.test_views is not None:
+        assert isinstance(inputs.test_views, FeatureViews)
+        x = clean_features(inputs.test_views, np.arange(len(inputs.test_views)))
+        test = {name: classifier.logits(x).argmax(1).numpy() for name, classifier in classifiers.items()}
+    return Baselines(classifiers, held_out, test)
+
+
+def clean_features(views: FeatureViews, rows: Positions) -> Tensor:
+    """Scaled features (n, D) of the clean views of some rows."""
+    blocks = [views("none", rows[start : start + BLOCK]).cpu() for start in range(0, len(rows), BLOCK)]
+    return torch.cat(blocks)
+
+
+def labels_of(split: Split) -> Positions:
+    """Labels (n,) of the labelled and unlabelled rows, in that order."""
+    return np.concatenate([split.labels, np.full(len(split.unlabelled), UNLABELLED)])
+
+
+def choose_classifier(method: str, predicted: Positions | None, truth: Positions, baselines: Baselines) -> Shipped:
+    """The classifier to ship, from cross-validated predictions (n,) of the method, -1 if a label was never left out."""
+    if predicted is None or not (predicted >= 0).any():
+        return Shipped(method, NO_EVIDENCE)
+    tested = predicted >= 0
+    right = predicted[tested] == truth[tested]
+    candidates = {
+        name: baselines.held_out[name][tested] == truth[tested]
+        for name, classifier in baselines.classifiers.items()
+        if isinstance(classifier, LinearClassifier)
+    }
+    best = max(candidates, key=lambda name: candidates[name].mean())
+    figures = f"cross-validated accuracy {{}} against {{}} of {{}}, over {tested.sum()} labels"
+    if standard_errors(candidates[best], right) > MIN_EVIDENCE:
+        classifier = baselines.classifiers[best]
+        assert isinstance(classifier, LinearClassifier)
+        reason = figures.format(f"{candidates[best].mean():.3f}", f"{right.mean():.3f}", method)
+        return Shipped(best, reason, classifier)
+    return Shipped(method, figures.format(f"{right.mean():.3f}", f"{candidates[best].mean():.3f}", best))
+
+
+def standard_errors(right: Bools, other: Bools) -> float:
+    """The difference of two accuracies on the same images, in standard errors of the difference."""
+    better, worse = int((right & ~other).sum()), int((other & ~right).sum())
+    return 0.0 if better + worse == 0 else (better - worse) / (better + worse) ** 0.5
+
+
+def predict_baseline(classifier: LinearClassifier, views: FeatureViews, rows: Positions) -> Predictions:
+    return Predictions(classifier.logits(clean_features(views, rows)).softmax(-1).float().numpy())
+
+
+def baselines_summary(
+    baselines: Classes, truth: Positions, predicted: Positions, num_classes: int
+) -> dict[str, dict[str, float]]:
+    """Accuracy and balanced accuracy of each baseline, and the gain of the shipped classifier over it with its 95 %
+    interval.
+
+    All classes are (n,): ``predicted`` of the shipped classifier for n test images or, without any, for the labels
+    that cross-validation left out; negative where there is none.
+    """
+    known = (predicted >= 0) & (truth >= 0)
+    if not known.any():
+        return {}
+    right = predicted[known] == truth[known]
+    table = {}
+    for name, classes in baselines.items():
+        scores = score(truth[known], classes[known], num_classes)
+        gain = paired_gain(right, classes[known] == truth[known])
+        table[name] = {
+            "accuracy": scores["accuracy"],
+            "balanced_accuracy": scores["balanced_accuracy"],
+            "gain": gain.value,
+            "gain_low": gain.low,
+            "gain_high": gain.high,
+        }
+    return table
