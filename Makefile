@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo bench docs method-files test adversary lint clean
+.PHONY: install demo bench docs method-files test adversary versions lint clean
 
 install: .venv/installed
 
@@ -43,6 +43,16 @@ test: lint
 # The attacks of docs/untrusted_input.md by themselves, with the count of those held; `make test` runs them too.
 adversary: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto -m adversary
+
+# The tests whose result depends on the versions of torch and Python, in other environments (docs/versions.md), by turns:
+# make versions ENVIRONMENTS='ENV1 ENV2', each a folder with bin/python and pytest.
+VERSION_TESTS := tests/unit tests/equations tests/golden tests/parity tests/contract/test_methods.py \
+  tests/e2e/test_front_door.py tests/e2e/test_export.py tests/e2e/test_whole_way.py tests/e2e/test_ctrl_c.py
+versions:
+	@for env in $(ENVIRONMENTS); do \
+	  $$env/bin/python -c 'import platform, torch; print("torch", torch.__version__, "Python", platform.python_version())'; \
+	  OMP_NUM_THREADS=1 PYTHONPATH='$(CURDIR)' $$env/bin/python -m pytest -rs --numprocesses auto $(VERSION_TESTS) || failed=1; \
+	done; test -z "$$failed"
 
 clean:
 	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -210,6 +210,17 @@ def test_the_version_of_torch_in_the_readme_is_the_pinned_one() -> None:
     assert f"pip install {pinned} --index-url" in "".join(blocks(README, "sh"))
 
 
+def test_the_lowest_versions_are_ones_that_were_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (torch_floor,) = [line.removeprefix("torch>=") for line in project["dependencies"] if line.startswith("torch>=")]
+    python_floor = project["requires-python"].removeprefix(">=")
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    assert f"needs Python {python_floor} or newer and torch {torch_floor} or newer" in page
+    checked = re.findall(r"torch (\d+)\.(\d+)\.\d+, Python (\d+)\.(\d+)\.", page.split("\n|---")[0])
+    assert min((int(a), int(b)) for a, b, _, _ in checked) == tuple(int(part) for part in torch_floor.split("."))
+    assert min((int(c), int(d)) for _, _, c, d in checked) == tuple(int(part) for part in python_floor.split("."))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8")))

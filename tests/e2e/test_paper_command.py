@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, call, succeed
 
+from unissl.cli.paper_run import summarise
+from unissl.errors import UserError
 from unissl_paper.grid import scales
+from unissl_paper.grid.worker import Report
 
 TWO_RUNS = (
     "paper",
@@ -52,6 +55,12 @@ def test_dry_run_counts_and_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
     out = succeed("paper", "run", "claim", "--scale", "mid", "--dry-run", "--out", tmp_path / "x").out
     assert "claim, mid: 6 runs, 0 done already" in out
+
+
+def test_reasons_that_are_sentences_end_in_one_full_stop() -> None:
+    failed = Report(None, "failed", reason="Nothing was found.")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"1 x Nothing was found\. Repeat the command"):
+        summarise([failed], 1, "runs")
 
 
 def test_runs_are_done_once_and_holes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from unissl.errors import UserError
         (("--set", "augment.pad=8"), ("'augment.pad' is 8", "set it below", "8 pixels")),
         (("--labels-per-class", "1000"), ("Class '0' has 136 labelled images", "needs 1000", "lower labels_per_class")),
         (("--max-count", "1000"), ("Class '0' has 136 images", "lower max_count")),
-        (("--holdout", "1797"), ("data.test_holdout = 1797", "choose a smaller number")),
+        (("--holdout", "1797"), ("--holdout 1797", "choose a smaller number")),
         (("--set", "split.labelled_counts=[1,1,1,1,1,1,1,1,1,0]"), ("Class '9'", "at least one label")),
         (("--root", "x"), ("data.root has no effect on 'digits'", "leave it out")),
         (("--set", "train.precision=bfloat16"), ("for GPUs", "leave out train.precision")),

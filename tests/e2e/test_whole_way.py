@@ -250,6 +250,22 @@ def test_the_number_of_threads_can_be_tuned(here: Path, monkeypatch: pytest.Monk
         torch.set_num_threads(before)
 
 
+def test_the_decision_to_compile_is_recorded_and_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeated command asks for auto again, but resumes as the run was started: timings may turn out otherwise."""
+    import unissl.training.compile as module
+
+    compiled, seconds = [], iter([2.0, 1.0])  # of the plain network and of the compiled one
+    monkeypatch.setattr(module, "MIN_TRAINING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "seconds_of_pass", lambda net, images: next(seconds))
+    monkeypatch.setattr(module, "torch_compile", lambda net: compiled.append(net) or net.forward)
+    words = (*TRAIN_DIGITS, "--set", "machine.compile=auto", "--resume", "auto", "--out", "run")
+    succeed(*words)
+    assert 'compile = "on"' in Path("run/config.toml").read_text()
+    Path("run/summary.json").unlink()
+    succeed(*words)
+    assert len(compiled) == 2 and next(seconds, None) is None
+
+
 def test_a_fully_labelled_folder_without_test_images(here: Path) -> None:
     """labels-only, which is suggested where there is no pool, trains, cross-validates and writes a report."""
     for number, name in enumerate(("cat", "dog")):

@@ -123,7 +123,7 @@ def summarise(reports: list[Report], total: int, out: str) -> None:
     reasons = Counter(report.reason or report.state for report in reports if report.state != "done")
     if not reasons and done == total:
         return
-    listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(MAX_REASONS))
+    listed = "; ".join(f"{count} x {reason.rstrip('.')}" for reason, count in reasons.most_common(MAX_REASONS))
     if any(report.stop for report in reports):
-        raise UserError(f"The grid was stopped after {len(reports)} of {total} runs: {listed}")
+        raise UserError(f"The grid was stopped after {len(reports)} of {total} runs: {listed}.")
     raise UserError(f"{total - done} of {total} runs did not finish: {listed}. Repeat the command to try them again.")

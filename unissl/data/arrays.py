@@ -39,8 +39,8 @@ def load_digits(config: DataConfig) -> Dataset:
     count = config.test_holdout or DIGITS_HOLDOUT
     if count >= len(labels):
         raise UserError(
-            f"data.test_holdout = {count} leaves nothing to train on: there are {len(labels)} labelled images;"
-            " choose a smaller number."
+            f"--holdout {count} (data.test_holdout) leaves nothing to train on: there are {len(labels)} labelled "
+            "images; choose a smaller number."
         )
     # Not stratified: recorded curves and tables were made with this draw.
     test_rows = np.sort(np.random.RandomState(0).permutation(len(labels))[:count])

@@ -76,8 +76,8 @@ def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
     available = np.maximum(sizes - MIN_TRAIN_LABELS, 0)
     if count > available.sum():
         raise UserError(
-            f"data.test_holdout = {count} is too large: of {sizes.sum()} labelled images {available.sum()} can be held"
-            " out, since every class keeps two for training; choose a smaller number or label more images."
+            f"--holdout {count} (data.test_holdout) is too large: of {sizes.sum()} labelled images {available.sum()} "
+            "can be held out, since every class keeps two for training; choose a smaller number or label more images."
         )
     quota = count * sizes / sizes.sum()
     chosen = np.minimum(np.floor(quota).astype(np.int64), available)

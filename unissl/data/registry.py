@@ -69,7 +69,8 @@ def load(config: DataConfig, index: FolderIndex | None = None) -> Dataset:
     source = _SOURCES[config.name]
     for key in ("root", "labels", "test", "test_holdout", "class_map", "listed_only"):
         if getattr(config, key) not in (None, False) and key not in source.uses:
-            raise UserError(f"data.{key} has no effect on {config.name!r}; leave it out.")
+            setting = "--holdout (data.test_holdout)" if key == "test_holdout" else f"data.{key}"
+            raise UserError(f"{setting} has no effect on {config.name!r}; leave it out.")
     dataset = load_folder(config, index) if config.name == "folder" else source.load(config)
     return limit_test(dataset, config.test_limit)
 

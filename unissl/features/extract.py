@@ -2,15 +2,14 @@
 
 The first view of an image is the image itself, the others are strongly augmented copies, computed in bfloat16 where the
 CPU is faster in it. The cache key is a hash of the pixels and of everything else the features depend on, so a second
-run, its baseline and a resumed run find them. For distillation (:mod:`unissl.distil`) the maps that enter the trainable
-tail of the backbone are cached too, since all stages before them stay frozen.
+run, its baseline and a resumed run find them. An extraction that was stopped continues after its last batch. For
+distillation (:mod:`unissl.distil`) the maps that enter the trainable tail of the backbone are cached too, since all
+stages before them stay frozen.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,8 +37,8 @@ from unissl.nets.bf16 import to_bf16
 from unissl.nets.external import check_input_size
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
+from unissl.utils.partial_rows import PartialRows
 from unissl.utils.progress import Progress
-from unissl.utils.row_writer import RowWriter
 
 BATCH = 64
 """Images that pass the backbone at once. Fixed, since it may change the last bits."""
@@ -104,12 +103,8 @@ def extract_features(
         row_bytes = {"features": num_views * net.feat_dim * 4}
         if map_shape is not None:
             row_bytes["maps"] = num_views * int(np.prod(map_shape)) * 2
-        with ExitStack() as files:
-            writers = [
-                files.enter_context(RowWriter(folder / f"{key}.npy", (len(pixels), size)))
-                for key, size in row_bytes.items()
-            ]
-            _extract(net, views, copies, writers, bf16)
+        with PartialRows(folder, len(pixels), row_bytes, BATCH) as rows:
+            _extract(net, views, copies, rows, bf16)
         return {"feat_dim": net.feat_dim, "map": map_shape}
 
     entry = cached("features", [], settings, compute)
@@ -128,26 +123,19 @@ def pixel_hash(images: Images) -> str:
     return digest.hexdigest()
 
 
-def _extract(net: Network, views: ImageViews, copies: int, writers: list[RowWriter], bf16: bool | None) -> None:
-    """Write, row by row, the features of all views of an image, and its maps where there is a second writer."""
+def _extract(net: Network, views: ImageViews, copies: int, written: PartialRows, bf16: bool | None) -> None:
+    """Write, row by row, the features of all views of an image, and its maps where there is a second file."""
     approximate = to_bf16(net, bf16) if copies else net
     nets = {"none": net} | dict.fromkeys((f"strong{copy}" for copy in range(copies)), approximate)
-    with torch.inference_mode(), Progress("features", len(views)) as progress:
-        for start in range(0, len(views), BATCH):
+    with torch.inference_mode(), Progress("features", len(views), written.done) as progress:
+        for start in range(written.done, len(views), BATCH):
             rows = np.arange(start, min(start + BATCH, len(views)))
             positions = slice(start, start + len(rows))
             outputs = [
                 forward_features(
-                    view_net, views(view, rows, stream="features", positions=positions), maps=len(writers) > 1
+                    view_net, views(view, rows, stream="features", positions=positions), maps=written.num_files > 1
                 )
                 for view, view_net in nets.items()
             ]
-            for writer, blocks in zip(writers, zip(*outputs, strict=True), strict=True):
-                write_rows(writer, start, blocks)
+            written.append([np.stack(blocks, 1) for blocks in zip(*outputs, strict=True)])
             progress.advance(len(rows))
-
-
-def write_rows(writer: RowWriter, start: int, blocks: Sequence[npt.NDArray[Any]]) -> None:
-    """Write the views (n, ...) of the rows from ``start`` on, side by side."""
-    flat = np.stack(blocks, 1).reshape(len(blocks[0]), -1)
-    writer.write(start, flat.view(np.uint8))

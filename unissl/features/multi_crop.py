@@ -23,13 +23,13 @@ from unissl.data.images.decode import Unreadable, decode_stream
 from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, MultiCrop
 from unissl.errors import UserError
 from unissl.features.backbone import extracts_in_bf16, forward_features, load_backbone, normalisation, weights_hash
-from unissl.features.extract import BATCH, pixel_hash, write_rows
+from unissl.features.extract import BATCH, pixel_hash
 from unissl.features.scaler import Features
 from unissl.nets.bf16 import to_bf16
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
+from unissl.utils.partial_rows import PartialRows
 from unissl.utils.progress import Progress
-from unissl.utils.row_writer import RowWriter
 
 ZOOM = 0.6
 """Side of the zoomed crop, as a fraction of that of the centre crop."""
@@ -59,16 +59,16 @@ def multi_crop_features(
     def compute(folder: Path) -> dict[str, Any]:
         channels = images.shape[3]
         net = to_bf16(load_backbone(name, channels).to(device), bf16)
-        strips = decode_crops(table)
         with (
-            RowWriter(folder / "features.npy", (len(images), num_crops * net.feat_dim * 4)) as writer,
-            Progress("features of further crops", len(images)) as progress,
+            PartialRows(folder, len(images), {"features": num_crops * net.feat_dim * 4}, BATCH) as written,
+            Progress("features of further crops", len(images), written.done) as progress,
             torch.inference_mode(),
         ):
-            for start in range(0, len(images), BATCH):
+            strips = decode_crops(table, written.done)
+            for _ in range(written.done, len(images), BATCH):
                 crops = split_strips(islice(strips, BATCH), device)
                 inputs = [normalise(crop, *normalisation(channels)) for crop in crops]
-                write_rows(writer, start, [forward_features(net, crop, maps=False)[0] for crop in inputs])
+                written.append([np.stack([forward_features(net, crop, maps=False)[0] for crop in inputs], 1)])
                 progress.advance(len(crops[0]))
         return {"feat_dim": net.feat_dim}
 
@@ -78,12 +78,13 @@ def multi_crop_features(
     return tuple(features[:, crop] for crop in range(num_crops))
 
 
-def decode_crops(table: ImageTable) -> Iterator[npt.NDArray[np.uint8]]:
-    """The further crops side by side, (s, 2 s, channels), for each row of a table in turn."""
+def decode_crops(table: ImageTable, start: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
+    """The further crops side by side, (s, 2 s, channels), for each row of a table from ``start`` on in turn."""
     assert table.originals is not None
     size, channels = table.images.shape[2:]
-    rows = 0
-    for row, result in decode_stream(enumerate(table.originals()), size, channels, CROPS):
+    rows = start
+    originals = islice(enumerate(table.originals()), start, None)
+    for row, result in decode_stream(originals, size, channels, CROPS):
         name = f"Image {row + 1}" if table.files is None else table.files[row]
         if isinstance(result, Unreadable):
             raise UserError(f"{name} was read before and can no longer be read ({result}); restore it.")

@@ -47,7 +47,8 @@ class MachineConfig(Settings):
     tune_threads: bool = False
     """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""
     compile: Literal["off", "on", "auto"] = "off"
-    """Train the network through torch.compile; auto only where the budget repays it and it turns out faster."""
+    """Train the network through torch.compile; auto only where the budget repays it and it turns out faster, decided
+    once, before the run starts."""
     bf16: bool | None = None
     """Compute augmented views, further crops and distillation on a frozen backbone in bfloat16. By default where the
     CPU is faster in it; decided once, before the run starts, so that a resumed run computes the same."""
@@ -175,6 +176,9 @@ def stored_config(folder: RunFolder, overrides: ConfigTree) -> RunConfig:
     require_groups(overrides)
     overrides = {key: value for key, value in overrides.items() if key != "output"}
     stored = build_config(read_toml(folder.config))
+    machine = overrides.get("machine", {})
+    if machine.get("compile") == "auto":  # decided when the run started
+        overrides["machine"] = {**machine, "compile": stored.machine.compile}
     method = overrides.get("method", {}).get("name", stored.method.name)
     changed = [f"method.name: {stored.method.name} -> {method}"] if method != stored.method.name else []
     again = stored if changed else build_config(merge(to_tree(stored), overrides))

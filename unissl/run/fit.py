@@ -45,8 +45,19 @@ def fit(
     ).run()
 
 
+def decide_compile(config: RunConfig, state: TrainState, batches: Batches) -> RunConfig:
+    """The configuration of a new run with ``machine.compile = "auto"`` decided: timings may differ later."""
+    if config.machine.compile != "auto":
+        return config
+    compiled = state.learner.compiled = _compiled_network(config, state, batches)
+    mode = "off" if compiled is None or compiled.call is compiled.net else "on"
+    return config.model_copy(update={"machine": config.machine.model_copy(update={"compile": mode})})
+
+
 def _compiled_network(config: RunConfig, state: TrainState, batches: Batches) -> CompiledNet | None:
     """The network as training calls it, None for the plain one; compiling is tried on the images of a step."""
+    if state.learner.compiled is not None:
+        return state.learner.compiled
     bf16, mode = config.train.precision == "bfloat16", config.machine.compile
     if mode == "off" and not bf16:
         return None

@@ -33,7 +33,7 @@ from unissl.run.config import RunConfig, baseline_config, config_hash, effective
 from unissl.run.cross_validation import cross_validate
 from unissl.run.distillation import predict_pool, predict_test, run_distillation
 from unissl.run.fingerprint import save_fingerprint, verify_data
-from unissl.run.fit import fit
+from unissl.run.fit import decide_compile, fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
 from unissl.run.results import RunResult, write_results
@@ -120,6 +120,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex 
         if config.machine.tune_threads:
             inputs = inputs.with_config(tune_threads(config, state, batches))
         inputs = inputs.with_config(plan_budget(inputs, state, batches, started, has_baseline(config)))
+        inputs = inputs.with_config(decide_compile(inputs.config, state, batches))
     with locked(folder), memory_errors(config.batch):
         broadcast_from_main(lambda: initialise_folder(folder, inputs))
         summary = train_and_save(folder, inputs, state, batches)

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -66,9 +67,26 @@ def _context() -> BaseContext:
 def _start(task: Task, prepare: Prepare, context: BaseContext) -> _Worker:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_work_and_send, args=(task, prepare, sender), name=task.name)  # type: ignore[attr-defined]
-    current_folder.start(process)
+    with _without_interrupts():
+        current_folder.start(process)
     sender.close()  # so that the pipe ends with the process
     return _Worker(task, process, receiver)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C does not reach processes that are started inside, not even during their imports; here it waits."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    ensure_running()  # would let the signal through again when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work_and_send(task: Task, prepare: Prepare, pipe: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
 from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import CACHED_VIEWS, EXTRA_CROPS, SuggestedConfig, for_photos, suggest_config
@@ -19,7 +21,7 @@ from unissl.distil.config import MAX_FEATURE_MAPS
 from unissl.errors import UserError
 from unissl.features import BATCH
 from unissl.methods.registry import get_method
-from unissl.nets import DEFAULT_BACKBONE, backbone_installed
+from unissl.nets import DEFAULT_BACKBONE, backbone_installed, build
 from unissl.run.budget import (
     DEFAULT_PHOTO_SIZE_PX,
     PHOTO_SIZES_PX,
@@ -129,6 +131,18 @@ def test_a_pretrained_name_is_pretrained_and_frozen_unless_the_user_says_otherwi
     assert build_config({"net": {"name": other}}).net.freeze_backbone
     config, reasons = suggested({"data": data, "net": {"name": other, "freeze_backbone": False}})
     assert not config.net.freeze_backbone and not config.net.pretrained
+
+
+def test_the_image_size_of_an_external_backbone(tmp_path: Path) -> None:
+    """The one it was trained on where that is known, else the default size of photos; never that of small networks."""
+    data = {"name": "folder", "root": str(folder(tmp_path / "photos"))}
+    for name, facts, size in (("bare", {}, DEFAULT_PHOTO_SIZE_PX), ("trained", {"height": 24}, 24)):
+        weights = tmp_path / name / "w.safetensors"
+        weights.parent.mkdir()
+        save_file(build("wrn-10-1", 2).state_dict(), weights)
+        (weights.parent / "manifest.json").write_text(json.dumps({"mean": [0.5] * 3, "std": [0.5] * 3, **facts}))
+        config, _ = suggested({"data": data, "net": {"name": f"wrn-10-1@{weights}"}})
+        assert config.net.freeze_backbone and config.data.image_size == size
 
 
 def test_without_weights_a_small_network_trains_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

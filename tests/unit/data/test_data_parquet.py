@@ -274,7 +274,7 @@ def test_test_file_that_does_not_fit(tmp_path: Path) -> None:
     hidden = write(tmp_path / "c.parquet", [png(1)], [-1])
     with pytest.raises(UserError, match="has unlabelled rows"):
         parquet(train, test=str(hidden))
-    with pytest.raises(UserError, match=r"leave data\.test_holdout out"):
+    with pytest.raises(UserError, match="leave out --holdout "):
         parquet(train, test=str(other), test_holdout=1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,30 @@ def test_second_call_finds_the_features_and_a_new_extraction_makes_the_same_bits
     monkeypatch.setenv("UNISSL_CACHE", str(tmp_path))
     assert np.array_equal(extract_features(images, LITE0, AUGMENT, 1, CPU).features, first)
     assert runs_of_backbone == [LITE0] * 2
+
+
+@needs_weights
+def test_a_stopped_extraction_continues_after_its_last_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the third batch: the first two are not computed again, and the bits are those of one extraction."""
+    monkeypatch.setattr(extract, "BATCH", 4)
+    images, shown, really = random_images(9), [], extract.forward_features
+    with monkeypatch.context() as patch:
+        patch.setenv("UNISSL_CACHE", str(tmp_path / "undisturbed"))
+        whole = extract_features(images, LITE0, AUGMENT, 1, CPU, maps=True)
+
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        shown.append(len(arguments[1]))
+        if len(shown) == 6:
+            raise KeyboardInterrupt
+        return really(*arguments, **options)
+
+    monkeypatch.setattr(extract, "forward_features", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(images, LITE0, AUGMENT, 1, CPU, maps=True)
+    again = extract_features(images, LITE0, AUGMENT, 1, CPU, maps=True)
+    assert shown == [4, 4, 4, 4, 1, 1, 1, 1]  # two views of each batch, and the last batch once more
+    assert np.array_equal(again.features, whole.features) and whole.maps is not None and again.maps is not None
+    assert np.array_equal(again.maps, whole.maps) and not list(cache_folder().glob("*/.*"))
 
 
 @needs_weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +65,31 @@ def test_every_crop_against_one_image_at_a_time(table: ImageTable, root: Path, i
         for fit, features in zip(fits, multi_crop_features(table, LITE0, CPU), strict=True):
             assert features.shape == (BATCH + 3, 1280)
             np.testing.assert_allclose(features[row], feature(decode(file, SIZE, 3, fit)), rtol=1e-3, atol=1e-4)
+
+
+@needs_weights
+def test_stopped_crops_continue_after_their_last_batch(
+    table: ImageTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multi_crop, "BATCH", 32)
+    shown, really = [], multi_crop.forward_features
+    with monkeypatch.context() as patch:
+        patch.setenv("UNISSL_CACHE", str(tmp_path / "undisturbed"))
+        whole = multi_crop_features(table, LITE0, CPU)
+
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        shown.append(len(arguments[1]))
+        if len(shown) == 4:
+            raise KeyboardInterrupt
+        return really(*arguments, **options)
+
+    monkeypatch.setattr(multi_crop, "forward_features", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        multi_crop_features(table, LITE0, CPU)
+    again = multi_crop_features(table, LITE0, CPU)
+    assert shown == [32, 32, 32, 32, 32, 32, 3, 3]  # two crops of each batch, and those of the second once more
+    for one, other in zip(again, whole, strict=True):
+        assert np.array_equal(one, other)
 
 
 @needs_weights

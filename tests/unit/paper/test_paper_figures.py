@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 from sklearn.metrics.pairwise import cosine_similarity
 
-from unissl.config import merge, read_toml
+from unissl.config import merge, read_toml, to_toml
 from unissl.errors import UserError
 from unissl.nets import build
 from unissl.run.config import build_config
@@ -23,6 +23,7 @@ from unissl_paper.figures.registry import FIGURES, draw_experiment, draw_runs
 from unissl_paper.figures.series import group, read_run, titles
 from unissl_paper.figures.similarity import class_similarities
 from unissl_paper.figures.style import paper_style, save
+from unissl_paper.grid.plan import Selection, plan
 
 TINY: dict[str, Any] = {
     "data": {"name": "digits", "image_size": 8, "test_holdout": 500},
@@ -140,6 +141,23 @@ def test_figures_of_an_experiment_say_which_runs_are_missing(tmp_path: Path) -> 
         draw_experiment("ablation-pseudo-labels", "mini", str(tmp_path))
     with pytest.raises(UserError, match="copy the runs"):
         draw_experiment("tsne", "mini", "s3://bucket/runs")
+
+
+def test_a_figure_shows_the_seeds_that_are_there(tmp_path: Path) -> None:
+    """Table 4 plans seed 2; the miniature of the documentation has seed 0."""
+    for planned in plan(get_experiment("table4"), "mini", Selection(columns=["cifar10-a100"], seeds=[0])):
+        folder = planned.folder(tmp_path)
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(to_toml(planned.config))
+        summary = {
+            "config": planned.key,
+            "seed": planned.seed,
+            "accuracy": {"last": 0.5, "mean_last_20": 0.5, "best": 0.75},
+        }
+        (folder / "summary.json").write_text(json.dumps(summary))
+    drawn = draw_experiment("ablation", "mini", str(tmp_path))
+    assert drawn.caption.endswith(" Seed 0 (the experiment plans 2).")
+    assert [text.get_text() for text in drawn.figure.axes[0].texts] == ["75.0"] * 4
 
 
 def test_the_experiments_of_the_figures_exist() -> None:

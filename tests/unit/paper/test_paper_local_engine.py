@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+import pytest
 import tiny_grid
-from tiny_grid import LONGER, crash_once, disk_full, nothing, tiny_task
+from tiny_grid import LONGER, crash_once, disk_full, name_blocked_signals, nothing, tiny_task
 
 from unissl_paper.engines.local import LocalEngine
 from unissl_paper.grid.storage import FAILED
@@ -51,6 +52,14 @@ def test_a_killed_worker_fails_its_run_only_and_the_next_start_does_the_rest(tmp
     assert states(engine.run([first, second])) == {first.name: "done", second.name: "done"}
     assert not (first.folder / FAILED).exists()
     assert changed_at(second) == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked here")
+def test_ctrl_c_does_not_reach_a_worker_even_while_it_imports(tmp_path: Path) -> None:
+    """It would print a traceback of the imports; the engine ends its workers itself."""
+    (report,) = LocalEngine(1, name_blocked_signals).run([tiny_task(tmp_path)])
+    assert report.reason is not None and f"blocked: [{signal.SIGINT!r}]" in report.reason
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_a_full_disk_stops_the_grid(tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ def crash_once(flag: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def name_blocked_signals() -> None:
+    """Fail with the signals that were blocked before the process did anything."""
+    raise ValueError(f"blocked: {sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))}")
+
+
 def disk_full() -> None:
     raise OSError(28, "No space left on device")
 

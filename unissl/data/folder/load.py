@@ -28,7 +28,9 @@ def load_folder(config: DataConfig, index: FolderIndex | None = None) -> Dataset
     ``index`` is an earlier result of :func:`scan_folder` for the same ``config``; without it the folder is walked now.
     """
     if config.test is not None and config.test_holdout is not None:
-        raise UserError("There is a test folder, so no images can be held out; leave data.test_holdout out.")
+        raise UserError(
+            "There is a test folder, so no images can be held out; leave out --holdout (data.test_holdout)."
+        )
     train = index or scan_folder(config)
     if train is None or train.root != Path(config.root or ""):
         raise ValueError("the index belongs to another folder")

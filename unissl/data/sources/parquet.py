@@ -49,7 +49,9 @@ def load_parquet(config: DataConfig) -> Dataset:
         named = _parts(Path(config.test))
         test_files = named.test or named.train
     if test_files and config.test_holdout:
-        raise UserError("The data have a test part, so no images can be held out; leave data.test_holdout out.")
+        raise UserError(
+            "The data have a test part, so no images can be held out; leave out --holdout (data.test_holdout)."
+        )
     if not parts.train:
         raise UserError(
             f"{config.root} holds test files only; add train*.parquet or give the training file with --root."
