@@ -164,17 +164,21 @@ def frequent_confusions(matrix: npt.NDArray[np.int64] | None, names: Sequence[st
     ]
 
 
-def duplicate_rows(data: ReportData) -> list[dict[str, str]]:
-    """Groups of duplicates, with their files and issues."""
-    rows = []
+def duplicate_rows(data: ReportData) -> list[dict[str, Any]]:
+    """Groups of duplicates, with their files, issues and thumbnails."""
+    rows: list[dict[str, Any]] = []
     for group, stored in zip(data.duplicates, data.summary.get("duplicates", []), strict=True):
+        thumbnails: list[galleries.Thumbnail] = []
+        if data.samples is not None and len(rows) < MAX_ROWS:
+            thumbnails = galleries.duplicate_gallery(data.samples.thumbnails, data.samples.test_thumbnails, group)
         images = []
         for copy, entry in zip(group.copies, stored["copies"], strict=True):
             label = "" if copy.label is None else f" = {data.names[copy.label]}"
             images.append(f"{entry.get('file') or f'row {copy.row}'} ({copy.part}{label})")
         issues = ["test image in training"] if group.leaks_test else []
         issues += ["labels disagree"] if group.labels_disagree else []
-        rows.append({"kind": group.kind, "images": ", ".join(images), "issue": "; ".join(issues)})
+        issue = "; ".join(issues)
+        rows.append({"kind": group.kind, "images": ", ".join(images), "issue": issue, "thumbnails": thumbnails})
     return rows
 
 
