@@ -26,6 +26,7 @@ from unissl.report.load_run import RunRecord, read_record
 from unissl.report.page_charts import confusion_matrix, draw_charts
 from unissl.report.samples import collect_samples
 from unissl.run.inputs import RunInputs
+from unissl.run.schema import selective_accuracies
 from unissl.run_folder import RunFolder
 from unissl.utils.atomic import open_regular, write_text
 from unissl.utils.bounded_io import open_file, read_text
@@ -99,6 +100,7 @@ def render(data: ReportData) -> str:
         charts=draw_charts(data),
         galleries=make_galleries(data),
         duplicates=duplicate_rows(data),
+        selective=selective_accuracies(data.summary),
         facts=run_facts(record),
         config=read_text(record.folder.config),
         command=data.summary.get("command") or "unissl train --config config.toml --out reproduced",

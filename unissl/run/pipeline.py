@@ -23,6 +23,7 @@ from unissl.evaluation.diagnostics import pool_record
 from unissl.evaluation.intervals import Interval
 from unissl.evaluation.metrics import accuracy, outlier_auroc
 from unissl.evaluation.predictions import Predictions
+from unissl.evaluation.selective import SelectiveAccuracy
 from unissl.inference.prediction_table import PredictionTable
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
@@ -35,7 +36,7 @@ from unissl.run.fit import fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
 from unissl.run.results import RunResult, write_results
-from unissl.run.schema import Summary, accuracy_interval, require
+from unissl.run.schema import Summary, accuracy_interval, require, selective_accuracies
 from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
 from unissl.run_folder import RunFolder
 from unissl.splits import write_split
@@ -74,6 +75,12 @@ class Run:
     def interval(self) -> Interval | None:
         """The accuracy with its 95 % interval."""
         return accuracy_interval(self.summary)
+
+    @property
+    def selective_accuracy(self) -> list[SelectiveAccuracy]:
+        """Accuracy and fraction of the images with a confidence of at least 0.5, 0.6, ... 0.99, so that a threshold can
+        be chosen; empty where the accuracy is not known."""
+        return selective_accuracies(self.summary)
 
     @property
     def report(self) -> Path | None:

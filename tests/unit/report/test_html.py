@@ -12,6 +12,7 @@ from made_up_runs import make_record, make_samples
 from page_checks import assert_loads_nothing, assert_sound, parsed
 
 from unissl.errors import UserError
+from unissl.evaluation.selective import selective_accuracy
 from unissl.report import galleries, page_charts, samples
 from unissl.report.data import ReportData, headline
 from unissl.report.formatting import signed
@@ -213,6 +214,18 @@ def test_reproducibility_card_and_duplicates(tmp_path: Path) -> None:
         assert fact in text
     assert "exact row 0 (test = dog), a<b>.jpg (labelled = cat) test image in training; labels disagree" in text
     assert "Test images are also training images in 1 case" in text and "different labels in 1 case" in text
+
+
+def test_accuracy_at_confidence_thresholds_is_shown(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    assert "confidence threshold" not in text_of(page_of(record, None))
+    confidence, pool = np.array([0.4, 0.75, 0.8, 0.85], np.float32), np.array([0.7, 0.99], np.float32)
+    rows = selective_accuracy(confidence, np.array([False, True, True, False]), pool)
+    record.summary["selective_accuracy"] = [row.to_summary() for row in rows]  # type: ignore[index]
+    require(Summary, record.summary, tmp_path)
+    page = parsed(page_of(record, None))
+    shown = {" ".join(" ".join(row.itertext()).split()) for row in page.iter("tr")}
+    assert {"≥ 0.5 3 (75 %) 66.7 % 21 % to 94 % 100 %", "≥ 0.9 0 (0 %) – – 50 %"} <= shown
 
 
 def test_duplicates_are_shown_side_by_side(tmp_path: Path) -> None:

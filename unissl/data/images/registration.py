@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import uniform_filter
 
 Floats = npt.NDArray[np.float32]
 Boxes = npt.NDArray[np.float64]
@@ -97,6 +96,8 @@ def _colours_agree(views: Floats, whole: Floats, overlap: Floats) -> npt.NDArray
 
 def _largest(squares: Floats) -> Floats:
     """The largest root mean square within 3 x 3 cells."""
+    from scipy.ndimage import uniform_filter  # not at once: whoever reads a run folder imports this file
+
     return np.asarray(np.sqrt(uniform_filter(squares, (0, 3, 3), mode="constant").max(axis=(1, 2))))
 
 
