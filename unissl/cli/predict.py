@@ -142,8 +142,8 @@ def describe_threshold(row: SelectiveAccuracy, reached: int) -> str:
     assert row.accuracy is not None
     accuracy, low, high = (f"{100 * value:.0f}" for value in row.accuracy)
     return (
-        f"confidence of at least {row.threshold}: {reached} files; of such predictions {accuracy} % were correct in the "
-        f"evaluation of the run (95 % interval {low} to {high} %, {row.images} images; other thresholds: report.html)"
+        f"confidence of at least {row.threshold}: {reached} files; of such predictions {accuracy} % were correct in "
+        f"the evaluation of the run (95 % interval {low} to {high} %, {row.images} images; see report.html for others)"
     )
 
 
