@@ -30,6 +30,7 @@ def train(
     images: Any = None,
     labels: Paths | Sequence[Any] | None = None,
     *,
+    groups: Literal["folder"] | Sequence[Any] | None = None,
     test: Paths | None = None,
     holdout: int | None = None,
     minutes: float | None = None,
@@ -51,6 +52,9 @@ def train(
             (n, H, W, C) or (n, H, W).
         labels: For a folder, a CSV file with the columns file and label; without it, subfolders are the classes. For
             a list or an array, one label per image, None for unlabelled.
+        groups: Images of one series, patient or burst, which folds and hold-outs keep together. For a folder "folder":
+            the folder of an image is its group; or give a column group in the label file. For a list of paths one
+            group per image, None for an image by itself.
         test: Test images: a folder with one subfolder per class, or a Parquet file.
         holdout: Number of labelled images to set aside for testing.
         minutes: Total time budget, including baseline and report. By default the data decides the length.
@@ -86,9 +90,9 @@ def train(
         "seed": seed,
     }
     if images is not None:
-        given["data"] |= _data_of(images, labels, out)
-    elif labels is not None:
-        given["data"]["labels"] = labels
+        given["data"] |= _data_of(images, labels, groups, out)
+    else:
+        given["data"] |= {"labels": labels, "groups": groups}
     overrides = merge(config or {}, without_none(given))
     if resume:
         if out is None:
@@ -170,19 +174,21 @@ def list_backbones() -> list[Backbone]:
     return nets.list_backbones()
 
 
-def _data_of(images: Any, labels: Any, out: Paths | None) -> ConfigTree:
+def _data_of(images: Any, labels: Any, groups: Any, out: Paths | None) -> ConfigTree:
     """Data settings for what was given as images."""
     from unissl.data import names
     from unissl.run.given_images import store_images
 
-    if isinstance(images, str) and images in names():
-        return {"name": images}
     if isinstance(images, str | Path):
+        if groups not in (None, "folder"):
+            raise UserError('Of a folder, groups are "folder" or a column group in the label file; leave out the list.')
+        if images in names():
+            return {"name": images, "groups": groups}
         name = "parquet" if Path(images).suffix == ".parquet" else "folder"
-        return {"name": name, "root": images, "labels": labels}
+        return {"name": name, "root": images, "labels": labels, "groups": groups}
     if out is None:
         raise UserError("Images from Python need a run folder; name it with out=.")
-    return store_images(images, labels, RunFolder(out))
+    return store_images(images, labels, RunFolder(out), groups)
 
 
 def _start(overrides: ConfigTree, recipe: str | None, out: Paths | None, baseline: bool, report: bool | None) -> Run:

@@ -45,6 +45,8 @@ class ImageTable:
     content: str | None = None
     originals: Callable[[], Iterator[str | bytes]] | None = None
     issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: npt.NDArray[np.int64] | None = None
+    """A number per image, equal for images that folds and hold-outs must not separate; None: every image by itself."""
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from cli_helpers import call, succeed
 
-VERBS = ("demo", "train", "evaluate", "predict", "split", "datasets", "methods", "report", "export", "paper")
+VERBS = ("demo", "train", "evaluate", "predict", "split", "datasets", "methods", "report", "export", "cache", "paper")
 SLOW = ("torch", "numpy", "sklearn", "matplotlib", "pyarrow", "pydantic", "PIL", "rich.markdown")
 
 
@@ -27,7 +27,7 @@ def test_help_imports_nothing_slow(words: tuple[str, ...]) -> None:
     assert done.stdout.splitlines()[-1] == "code 0 slow []"
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "paper list", "paper run", "paper table", "paper figure"])
+@pytest.mark.parametrize("verb", [*VERBS, "cache clear", "paper list", "paper run", "paper table", "paper figure"])
 def test_every_verb_shows_an_example(verb: str) -> None:
     assert f"Example: unissl {verb}" in succeed(*verb.split(), "--help").out
 

@@ -143,7 +143,14 @@ def test_predict_files_and_folders(photo_run: PhotoRun, workshop: Path, here: Pa
     picture(90, seed=3).save(here / "more" / "new.png")
     (here / "more" / "bad.png").write_text("hello")
     outcome = succeed("predict", photo_run[0], pool, "more", pool / "0.png", "--out", "table.csv")
-    assert outcome.out.startswith("9 files in table.csv; review: ")
+    first, second = outcome.out.splitlines()
+    assert first.startswith("9 files in table.csv; review: ")
+    rows = read(photo_run[0] / "summary.json")["selective_accuracy"]
+    assert [row["threshold"] for row in rows] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99] and rows[0]["images"] == 6
+    threshold = float(second.removeprefix("confidence of at least ").partition(":")[0])
+    with (here / "table.csv").open(newline="") as handle:
+        reached = sum(float(line["confidence"] or 0) >= threshold for line in csv.DictReader(handle))
+    assert f": {reached} files; of such predictions " in second and "95 % interval" in second
     assert outcome.err == "skipped more/bad.png: not an image that Pillow can read\n"
     with (here / "table.csv").open(newline="") as handle:
         lines = list(csv.DictReader(handle))

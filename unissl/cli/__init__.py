@@ -8,6 +8,7 @@ from typing import Never
 from cyclopts import App, CycloptsError
 
 from unissl import __version__
+from unissl.cli.cache import cache
 from unissl.cli.demo import demo
 from unissl.cli.evaluate import evaluate
 from unissl.cli.export import export
@@ -32,7 +33,7 @@ app = App(
     help_format="plaintext",  # markdown costs a sixth of the time to the answer
     help_epilogue="Start with `unissl demo`. Every verb has --help with an example; --debug shows tracebacks.",
 )
-for verb in (demo, train, evaluate, predict, export, report, split, datasets, methods, paper):
+for verb in (demo, train, evaluate, predict, export, report, split, datasets, methods, cache, paper):
     app.command(verb)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -26,9 +26,11 @@ class DataOptions:
     images: Path | None = None
     "Folder of your own images."
     labels: Path | None = None
-    "CSV file with the columns file and label, for --images."
+    "CSV file with the columns file and label, and optionally group, for --images."
     test: Path | None = None
     "Test images: a folder with one subfolder per class, or a parquet file."
+    groups: Literal["folder"] | None = None
+    "Keep the images of each folder together in folds and hold-outs; a column group of the label file does the same."
     holdout: int | None = None
     "Set this many labelled images aside for testing."
     labels_per_class: int | None = None
@@ -53,7 +55,7 @@ class DataOptions:
         elif self.data is not None and self.data not in names() and (Path(self.data).exists() or "/" in self.data):
             name = "parquet" if Path(self.data).suffix == ".parquet" else "folder"
             data |= {"name": name, "root": self.data}
-        data["test_holdout"] = self.holdout
+        data |= {"test_holdout": self.holdout, "groups": self.groups}
         split = {
             "labels_per_class": self.labels_per_class,
             "pool_distribution": self.pool_distribution,

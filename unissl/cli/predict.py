@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from unissl.errors import UserError
 
 if TYPE_CHECKING:
+    from unissl.evaluation.selective import SelectiveAccuracy
     from unissl.inference.image_source import ImageSource
     from unissl.inference.journal import PredictionJournal
     from unissl.inference.model import Model
     from unissl.inference.prediction_table import Records
+    from unissl.run_folder import RunFolder
 
 TABLE_SUFFIXES = ("", ".csv", ".parquet")
 
@@ -67,7 +69,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
         except KeyboardInterrupt as stop:
             stop.args = (f"stopped after {journal.done} of {len(files)} files; rerun the same command to resume",)
             raise
-        write_predictions(journal, model, files)
+        write_predictions(journal, folder, model, files)
 
 
 def predict_with_progress(model: Model, source: ImageSource, done: int = 0) -> Iterator[Records]:
@@ -111,23 +113,48 @@ def print_predictions(model: Model, source: ImageSource) -> None:
     check_any_read(unreadable, len(source))
 
 
-def write_predictions(journal: PredictionJournal, model: Model, files: list[str]) -> None:
+def write_predictions(journal: PredictionJournal, folder: RunFolder, model: Model, files: list[str]) -> None:
     """Write the table from the complete journal, and print the result."""
-    from unissl.inference.prediction_table import count_reviews, file_tables, write_table
+    from unissl.evaluation.selective import trusted_threshold
+    from unissl.inference.prediction_table import confident, count_reviews, file_tables, write_table
 
-    reviews = count_reviews(journal.blocks())
+    reviews, rows = count_reviews(journal.blocks()), stored_selective_accuracy(folder)
     if reviews["unreadable"] == len(files):
         journal.remove()
     check_any_read(reviews["unreadable"], len(files))
     write_table(journal.out, file_tables(files, journal.blocks(), model.class_names), overwrite=False)
+    row = trusted_threshold(rows)
+    reached = 0 if row is None else sum(int(confident(block, row.threshold).sum()) for block in journal.blocks())
     journal.remove()
     print_result(journal.out, len(files), reviews)
+    if row is not None:
+        print(describe_threshold(row, reached))
 
 
 def print_result(out: Path, files: int, reviews: Mapping[str, int]) -> None:
     """The number of files, and how many of them to review, by reason."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in reviews.items() if count)
     print(f"{files} files in {out}; review: {reasons or 'none'}")
+
+
+def describe_threshold(row: SelectiveAccuracy, reached: int) -> str:
+    """How many files reach a confidence, and how often such predictions were correct when the model was evaluated."""
+    assert row.accuracy is not None
+    accuracy, low, high = (f"{100 * value:.0f}" for value in row.accuracy)
+    return (
+        f"confidence of at least {row.threshold}: {reached} files; of such predictions {accuracy} % were correct in "
+        f"the evaluation of the run (95 % interval {low} to {high} %, {row.images} images; see report.html for others)"
+    )
+
+
+def stored_selective_accuracy(folder: RunFolder) -> list[SelectiveAccuracy]:
+    """From the summary of the run; none where a folder has the model alone."""
+    from unissl.run.schema import Summary, require, selective_accuracies
+    from unissl.utils.atomic import read_json
+
+    if not folder.finished:
+        return []
+    return selective_accuracies(require(Summary, read_json(folder.summary), folder.summary))
 
 
 def check_any_read(unreadable: int, files: int) -> None:

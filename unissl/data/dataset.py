@@ -8,13 +8,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from unissl.config import Settings
+from unissl.data.groups import hold_out_groups
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 
@@ -42,6 +43,9 @@ class DataConfig(Settings):
     """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
     class_map: str | None = None
     """For "imagenet127": a text file with a class (a wnid such as n01440764) and its group on each line."""
+    groups: Literal["folder"] | None = None
+    """Images of one group stay together in folds and hold-outs. "folder": the folder of an image is its group. A column
+    "group" of the label file needs no setting."""
     test_holdout: int | None = Field(default=None, ge=1)
     """Number of labelled images set aside as a test set, stratified by class, if the source has no test part. Default:
     500 for digits (a fixed random draw)."""
@@ -66,8 +70,11 @@ class Dataset:
     """Split settings of the published comparisons, the defaults for this data set."""
 
 
-def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """``count`` labelled rows for testing, ascending, stratified by class.
+def choose_holdout(
+    labels: npt.NDArray[np.int64], count: int, groups: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.int64]:
+    """``count`` labelled rows for testing, ascending, stratified by class; with ``groups`` at most as many, of whole
+    groups.
 
     Class c with n_c of n labels gives about count * n_c / n of them (largest remainder), but keeps two labels, or its
     only one, for training. The rows depend on the labels only, not on the seed of the run.
@@ -79,6 +86,8 @@ def choose_holdout(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
             f"--holdout {count} (data.test_holdout) is too large: of {sizes.sum()} labelled images {available.sum()} "
             "can be held out, since every class keeps two for training; choose a smaller number or label more images."
         )
+    if groups is not None:
+        return hold_out_groups(labels, groups, count, MIN_TRAIN_LABELS)
     quota = count * sizes / sizes.sum()
     chosen = np.minimum(np.floor(quota).astype(np.int64), available)
     while chosen.sum() < count:

@@ -94,6 +94,15 @@ def calibrate(probs: Floats, labels: Labels) -> Calibration:
     return Calibration(calibrator, len(labels), ece, _ece(cross_fitted[best], labels), nll, losses[best], note)
 
 
+def cross_fitted(probs: Floats, labels: Labels) -> npt.NDArray[np.float64]:
+    """Probabilities as the calibrator that :func:`calibrate` ships would give them for images that it was not fitted
+    on."""
+    calibrator = calibrate(probs, labels).calibrator
+    if calibrator == IDENTITY:
+        return np.asarray(probs, dtype=np.float64)
+    return _cross_fit(type(calibrator), probs, labels)
+
+
 def _ece(probs: Floats, labels: Labels) -> float:
     return calibration_error(reliability(probs.max(1), probs.argmax(1) == labels))
 

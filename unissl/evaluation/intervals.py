@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
 
 Bools = npt.NDArray[np.bool_]
-Z = 1.959964
+Z = 1.959963984540054
 """Standard deviations that hold 95 % of a normal distribution."""
 
 
@@ -23,8 +23,11 @@ class Interval(NamedTuple):
 
 def wilson_interval(successes: int, total: int) -> Interval:
     """``successes / total`` with Wilson's score interval, which is sound near 0 and 1 and for few trials."""
-    bounds = binomtest(successes, total).proportion_ci(confidence_level=0.95, method="wilson")
-    return Interval(successes / total, float(bounds.low), float(bounds.high))
+    value, weight = successes / total, Z**2 / total
+    centre = (value + weight / 2) / (1 + weight)
+    half = Z / (1 + weight) * math.sqrt(value * (1 - value) / total + weight / (4 * total))
+    low, high = max(0.0, centre - half) if successes else 0.0, min(1.0, centre + half) if successes < total else 1.0
+    return Interval(value, low, high)
 
 
 def paired_gain(correct: Bools, baseline_correct: Bools) -> Interval:

@@ -162,6 +162,11 @@ def count_reviews(blocks: Iterable[Records]) -> dict[str, int]:
     return counts
 
 
+def confident(records: Records, threshold: float) -> npt.NDArray[np.bool_]:
+    """Which records (n,) are predictions with at least this confidence."""
+    return np.asarray((records["state"] == READ) & (records["confidence"] >= np.float32(threshold)))
+
+
 def file_tables(files: Sequence[str], blocks: Iterable[Records], class_names: Sequence[str]) -> Iterator[pa.Table]:
     """A table for each block of records of ``files``, in their order."""
     start = 0

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from unissl.data import read_images
+from unissl.data.images.duplicates import DuplicateGroup
 from unissl.report.formatting import percent
 from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers
@@ -31,8 +32,10 @@ MAX_TINY = 1_000
 """Further outliers, shown without captions."""
 SIDE = 112
 """Pixels of a thumbnail."""
-TINY = 52
-"""Pixels of a thumbnail without caption."""
+TINY, COPY = 52, 96
+"""Pixels of a thumbnail without caption, and of one of a duplicate."""
+MAX_COPIES = 6
+"""Images that are shown of a group of duplicates."""
 SMALL = 48
 """Images below this side become lossless PNG, larger ones JPEG."""
 QUALITY, TINY_QUALITY = 78, 60
@@ -72,10 +75,10 @@ class Thumbnails:
             for row, caption in zip(rows, captions, strict=True)
         ]
 
-    def tiny(self, rows: Sequence[int], alts: Sequence[str]) -> list[Thumbnail]:
+    def tiny(self, rows: Sequence[int], alts: Sequence[str], side: int = TINY) -> list[Thumbnail]:
         """Small thumbnails of the table's images, without captions."""
         return [
-            Thumbnail(data_uri(self.table.images[row], TINY, TINY_QUALITY), f"{self.name(row)}: {alt}", "")
+            Thumbnail(data_uri(self.table.images[row], side, TINY_QUALITY), f"{self.name(row)}: {alt}", "")
             for row, alt in zip(rows, alts, strict=True)
         ]
 
@@ -116,6 +119,20 @@ def label_issue_gallery(
     order = issues.flagged[:MAX_LABEL_ISSUES]
     captions = [f"labelled {names[labels[i]]}, predicted {names[issues.rivals[i]]}" for i in order]
     return thumbnails.with_captions(rows[order].tolist(), captions)
+
+
+def duplicate_gallery(train: Thumbnails, test: Thumbnails | None, group: DuplicateGroup) -> list[Thumbnail]:
+    """The images of a group of duplicates; test images come first, and at least one training image is among them."""
+    tested = [copy for copy in group.copies if copy.part == "test"]
+    others = [copy for copy in group.copies if copy.part != "test"]
+    shown = [*tested[: max(MAX_COPIES - len(others), MAX_COPIES // 2)], *others][:MAX_COPIES]
+    tables = [(test if copy.part == "test" else train, copy) for copy in shown]
+    return [
+        thumbnail
+        for table, copy in tables
+        if table is not None and copy.row < len(table.table)
+        for thumbnail in table.tiny([copy.row], [copy.part], COPY)
+    ]
 
 
 def outlier_gallery(

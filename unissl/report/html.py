@@ -26,6 +26,7 @@ from unissl.report.load_run import RunRecord, read_record
 from unissl.report.page_charts import confusion_matrix, draw_charts
 from unissl.report.samples import collect_samples
 from unissl.run.inputs import RunInputs
+from unissl.run.schema import selective_accuracies
 from unissl.run_folder import RunFolder
 from unissl.utils.atomic import open_regular, write_text
 from unissl.utils.bounded_io import open_file, read_text
@@ -99,6 +100,7 @@ def render(data: ReportData) -> str:
         charts=draw_charts(data),
         galleries=make_galleries(data),
         duplicates=duplicate_rows(data),
+        selective=selective_accuracies(data.summary),
         facts=run_facts(record),
         config=read_text(record.folder.config),
         command=data.summary.get("command") or "unissl train --config config.toml --out reproduced",
@@ -164,17 +166,21 @@ def frequent_confusions(matrix: npt.NDArray[np.int64] | None, names: Sequence[st
     ]
 
 
-def duplicate_rows(data: ReportData) -> list[dict[str, str]]:
-    """Groups of duplicates, with their files and issues."""
-    rows = []
+def duplicate_rows(data: ReportData) -> list[dict[str, Any]]:
+    """Groups of duplicates, with their files, issues and thumbnails."""
+    rows: list[dict[str, Any]] = []
     for group, stored in zip(data.duplicates, data.summary.get("duplicates", []), strict=True):
+        thumbnails: list[galleries.Thumbnail] = []
+        if data.samples is not None and len(rows) < MAX_ROWS:
+            thumbnails = galleries.duplicate_gallery(data.samples.thumbnails, data.samples.test_thumbnails, group)
         images = []
         for copy, entry in zip(group.copies, stored["copies"], strict=True):
             label = "" if copy.label is None else f" = {data.names[copy.label]}"
             images.append(f"{entry.get('file') or f'row {copy.row}'} ({copy.part}{label})")
         issues = ["test image in training"] if group.leaks_test else []
         issues += ["labels disagree"] if group.labels_disagree else []
-        rows.append({"kind": group.kind, "images": ", ".join(images), "issue": "; ".join(issues)})
+        issue = "; ".join(issues)
+        rows.append({"kind": group.kind, "images": ", ".join(images), "issue": issue, "thumbnails": thumbnails})
     return rows
 
 

@@ -112,4 +112,5 @@ def read_labelled_predictions(folder: RunFolder, num_classes: int) -> LabelledPr
     rows, truth, predicted = (np.array(table[name], dtype=np.int64) for name in ("rows", "truth", "predicted"))
     if max(truth.max(), predicted.max()) >= num_classes:
         raise UserError(f"{path} has a class index that the run does not have; restore it or train again.")
-    return LabelledPredictions(rows, truth, predicted)
+    confidence = None if table.get("confidence") is None else np.array(table["confidence"], dtype=np.float32)
+    return LabelledPredictions(rows, truth, predicted, confidence)

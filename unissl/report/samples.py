@@ -59,6 +59,7 @@ class Samples:
     pool_features: Floats
     outliers: Outliers | None = None
     """Of the whole pool, where a frozen backbone provides features."""
+    test_thumbnails: Thumbnails | None = None
 
 
 def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Samples:
@@ -87,7 +88,17 @@ def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Sampl
             pool_predictions, pool_features = predict_with_features(forward, views, pool, model.batch_size, progress)
     data = record.config.data
     thumbnails = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
-    return Samples(thumbnails, labelled, labels, predictions, features, pool_predictions, pool_features, outliers)
+    return Samples(
+        thumbnails,
+        labelled,
+        labels,
+        predictions,
+        features,
+        pool_predictions,
+        pool_features,
+        outliers,
+        None if dataset.test is None else Thumbnails(dataset.test, None),
+    )
 
 
 def load_images(record: RunRecord) -> tuple[Dataset, Split]:

@@ -7,13 +7,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from unissl.data.groups import deal_groups
 from unissl.types import Split
 
 Positions = npt.NDArray[np.int64]
 
 
-def make_folds(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Positions]:
-    """Positions of the labels that each refit leaves out: every label once, stratified by class.
+def make_folds(
+    labels: npt.NDArray[np.int64], folds: int, seed: int, groups: npt.NDArray[np.int64] | None = None
+) -> list[Positions]:
+    """Positions of the labels that each refit leaves out: every label once, stratified by class; with ``groups``, a
+    number per label, labels of one group together.
 
     A class with a single label keeps it in all refits, since a refit without it could not predict the class. Empty
     folds are dropped; fewer than two folds mean no cross-validation.
@@ -21,6 +25,9 @@ def make_folds(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Pos
     if folds < 2:
         return []
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, folds])))
+    if groups is not None:
+        dealt = [np.array(fold, dtype=np.int64) for fold in deal_groups(labels, groups, folds, generator) if fold]
+        return dealt if len(dealt) > 1 else []
     positions: list[list[int]] = [[] for _ in range(folds)]
     for number, label in enumerate(np.unique(labels)):
         of_class = generator.permutation(np.flatnonzero(labels == label))
@@ -30,7 +37,11 @@ def make_folds(labels: npt.NDArray[np.int64], folds: int, seed: int) -> list[Pos
     return [np.sort(np.array(fold, dtype=np.int64)) for fold in positions if fold]
 
 
-def without_labels(split: Split, held_out: Positions) -> Split:
-    """The split without some of its labelled images."""
+def without_labels(split: Split, held_out: Positions, groups: npt.NDArray[np.int64] | None = None) -> Split:
+    """The split without some of its labelled images and, with ``groups``, a number per row of the table, without
+    unlabelled images of their groups."""
     kept = np.setdiff1d(np.arange(len(split.labelled)), held_out)
-    return replace(split, labelled=split.labelled[kept], labels=split.labels[kept])
+    pool = split.unlabelled
+    if groups is not None:
+        pool = pool[~np.isin(groups[pool], groups[split.labelled[held_out]])]
+    return replace(split, labelled=split.labelled[kept], labels=split.labels[kept], unlabelled=pool)

@@ -24,14 +24,16 @@ FOLDER = ".inputs"
 FILE_COLUMNS, LABEL_COLUMNS = ("file", "path", "image", "filename"), ("label", "class", "target")
 
 
-def store_images(images: Any, labels: Any, folder: RunFolder) -> ConfigTree:
+def store_images(images: Any, labels: Any, folder: RunFolder, groups: Any = None) -> ConfigTree:
     """Store a list of paths, a pandas DataFrame or an array in the run folder; the data settings that read them.
 
-    ``labels`` has one label per image, None (or NaN, or -1 beside numbers) for an unlabelled one.
+    ``labels`` has one label per image, None (or NaN, or -1 beside numbers) for an unlabelled one; ``groups``, if they
+    are given, one group per image, None for an image by itself.
     """
     folder.check_unused()
     if hasattr(images, "columns") and hasattr(images, "itertuples"):
-        images, labels = _from_dataframe(images)
+        images, labels, column = _from_dataframe(images)
+        groups = column if groups is None else groups
     if labels is None:
         raise UserError("Give one label per image, None for an unlabelled one: labels=[...].")
     if isinstance(labels, str | Path):
@@ -41,15 +43,22 @@ def store_images(images: Any, labels: Any, folder: RunFolder) -> ConfigTree:
         raise UserError("There are no images; give at least two classes of them.")
     if len(names) != len(images):
         raise UserError(f"There are {len(images)} images and {len(names)} labels; give one label per image.")
+    if isinstance(groups, str):
+        raise UserError("Images from Python need their groups as a list, one per image.")
+    if groups is not None and len(groups) != len(images):
+        raise UserError(f"There are {len(images)} images and {len(groups)} groups; give one group per image, or None.")
     target = folder.path / FOLDER
     with explain_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     if isinstance(images, np.ndarray) or hasattr(images, "__array__"):
+        if groups is not None:
+            raise UserError("Groups need image files; give a list of paths in place of an array, or leave them out.")
         return _store_arrays(np.asarray(images), names, target / "images.npz")
-    return _store_paths(list(images), names, target / "labels.csv")
+    group_names = None if groups is None else [_label_name(group) for group in groups]
+    return _store_paths(list(images), names, group_names, target / "labels.csv")
 
 
-def _store_paths(paths: Sequence[Any], names: Sequence[str], target: Path) -> ConfigTree:
+def _store_paths(paths: Sequence[Any], names: Sequence[str], groups: Sequence[str] | None, target: Path) -> ConfigTree:
     for path in paths:
         if not isinstance(path, str | os.PathLike):
             raise UserError(f"An image is given as {type(path).__name__}; give paths, a DataFrame, or one array.")
@@ -60,8 +69,10 @@ def _store_paths(paths: Sequence[Any], names: Sequence[str], target: Path) -> Co
     root = os.path.commonpath([os.path.dirname(path) for path in absolute])
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["file", "label"])
-    writer.writerows((os.path.relpath(path, root), name) for path, name in zip(absolute, names, strict=True))
+    columns = {"file": [os.path.relpath(path, root) for path in absolute], "label": names}
+    columns |= {} if groups is None else {"group": groups}
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     write_text(target, text.getvalue())
     return {"name": "folder", "root": root, "labels": str(target), "listed_only": True}
 
@@ -85,13 +96,14 @@ def _store_arrays(images: np.ndarray[Any, Any], names: Sequence[str], target: Pa
     return {"name": "arrays", "root": str(target)}
 
 
-def _from_dataframe(frame: Any) -> tuple[list[Any], list[Any]]:
+def _from_dataframe(frame: Any) -> tuple[list[Any], list[Any], list[Any] | None]:
+    """Files, labels and, if there is such a column, groups."""
     columns = {str(name).lower(): name for name in frame.columns}
     file = next((columns[name] for name in FILE_COLUMNS if name in columns), None)
     label = next((columns[name] for name in LABEL_COLUMNS if name in columns), None)
     if file is None or label is None:
         raise UserError("The table needs a column file and a column label; rename two of its columns.")
-    return list(frame[file]), list(frame[label])
+    return list(frame[file]), list(frame[label]), list(frame[columns["group"]]) if "group" in columns else None
 
 
 def _label_name(label: Any) -> str:

@@ -63,7 +63,8 @@ class RunInputs:
         """
         if self.dataset.test is not None and not self.config.compares_baselines:
             return []
-        return make_folds(self.split.labels, self.config.train.cv_folds, self.config.seed)
+        groups = None if self.dataset.train.groups is None else self.dataset.train.groups[self.split.labelled]
+        return make_folds(self.split.labels, self.config.train.cv_folds, self.config.seed, groups)
 
     @property
     def distils(self) -> bool:
@@ -91,7 +92,10 @@ def build_split(config: RunConfig, dataset: Dataset) -> Split:
     """The split that a configuration makes of its data."""
     names = dataset.train.class_names
     hold_out = Needs.HELDOUT_LABELS in get_method(config.method.name).needs
-    return make_split(dataset.train.labels, len(names), config.split, config.seed, names, hold_out=hold_out)
+    groups = dataset.train.groups
+    return make_split(
+        dataset.train.labels, len(names), config.split, config.seed, names, hold_out=hold_out, groups=groups
+    )
 
 
 def should_distil(config: RunConfig, images: int, split: Split) -> bool:

@@ -25,19 +25,20 @@ from unissl.evaluation.diagnostics import pool_record
 from unissl.evaluation.intervals import Interval
 from unissl.evaluation.metrics import accuracy, outlier_auroc
 from unissl.evaluation.predictions import Predictions
+from unissl.evaluation.selective import SelectiveAccuracy
 from unissl.inference.prediction_table import PredictionTable
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.run.budget import plan_budget, tune_threads
 from unissl.run.config import RunConfig, baseline_config, config_hash, effective_tree, fit_to_data, stored_config
-from unissl.run.cross_validation import cross_validate
+from unissl.run.cross_validation import cross_validate, write_held_out
 from unissl.run.distillation import predict_pool, predict_test, run_distillation
 from unissl.run.fingerprint import save_fingerprint, verify_data
 from unissl.run.fit import decide_compile, fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
 from unissl.run.results import RunResult, write_results
-from unissl.run.schema import Summary, accuracy_interval, require
+from unissl.run.schema import Summary, accuracy_interval, require, selective_accuracies
 from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
 from unissl.run.shipping import choose_classifier, fit_baselines, predict_baseline
 from unissl.run_folder import RunFolder
@@ -78,6 +79,12 @@ class Run:
     def interval(self) -> Interval | None:
         """The accuracy with its 95 % interval."""
         return accuracy_interval(self.summary)
+
+    @property
+    def selective_accuracy(self) -> list[SelectiveAccuracy]:
+        """Accuracy and fraction of the images with a confidence of at least 0.5, 0.6, ... 0.99, so that a threshold can
+        be chosen; empty where the accuracy is not known."""
+        return selective_accuracies(self.summary)
 
     @property
     def report(self) -> Path | None:
@@ -244,8 +251,10 @@ def train_and_save(
 
         pool = predict(inputs.train_views, split.unlabelled) if len(split.unlabelled) else None
         test = None if inputs.test_views is None else predict(inputs.test_views)
-    if shipped is not None and shipped.baseline is not None:
+    if baselines is not None and shipped is not None and shipped.baseline is not None:
         pool, test = predict_with_baseline(inputs, shipped.baseline)
+        held_out = baselines.held_out[shipped.name], baselines.confidence[shipped.name]
+        cross_validation = write_held_out(folder, inputs, *held_out)  # the estimate is of what is shipped
     seconds += time.monotonic() - after_cross_validation
     result = RunResult(
         state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds, baselines, shipped

@@ -17,11 +17,12 @@ from unissl.data import Dataset
 from unissl.data.images.duplicates import MAX_COMPARED, Copy, find_duplicates
 from unissl.data.images.issues import merge_issues
 from unissl.distil import Student
-from unissl.evaluation.calibration import Calibration, calibrate
+from unissl.evaluation.calibration import Calibration, calibrate, cross_fitted
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
 from unissl.evaluation.diagnostics import pseudo_label_quality
 from unissl.evaluation.metrics import accuracy_summary, evaluate_predictions
 from unissl.evaluation.predictions import Predictions
+from unissl.evaluation.selective import selective_accuracy
 from unissl.features import FrozenBackbone, WithBackbone, normalisation
 from unissl.inference.manifest import Manifest
 from unissl.inference.model import save_model
@@ -39,7 +40,7 @@ from unissl.run.versions import versions
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.types import Split
-from unissl.utils.atomic import explain_disk_errors, write_json
+from unissl.utils.atomic import explain_disk_errors, read_json, write_json
 
 OWN_DATA = ("folder", "parquet", "arrays")
 """Sources of the user's own images, which are checked for issues and duplicates."""
@@ -92,6 +93,7 @@ def write_results(
         summary |= image_checks(dataset, inputs.split)
     if calibration is not None:
         summary["calibration"] = calibration.to_summary()
+    summary |= accuracy_at_thresholds(folder, dataset, test, pool)
     if artifact.distilled:
         summary["distilled"] = True
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
@@ -108,6 +110,28 @@ def calibration_on(dataset: Dataset, test: Predictions | None) -> Calibration | 
         return None
     known = dataset.test.labels >= 0
     return calibrate(test.probs[known], dataset.test.labels[known]) if known.any() else None
+
+
+def accuracy_at_thresholds(
+    folder: RunFolder, dataset: Dataset, test: Predictions | None, pool: Predictions | None
+) -> dict[str, Any]:
+    """Accuracy by confidence on the test images, calibrated by a fit on other test images; without test images on the
+    labels that cross-validation left out."""
+    if test is not None and dataset.test is not None:
+        known = dataset.test.labels >= 0
+        truth = dataset.test.labels[known]
+        if not len(truth):
+            return {}
+        probs = cross_fitted(test.probs[known], truth)
+        confidence, correct = probs.max(1).astype(np.float32), probs.argmax(1) == truth
+    elif folder.cross_validation.exists():
+        table = read_json(folder.cross_validation)
+        confidence = np.array(table["confidence"], dtype=np.float32)
+        correct = np.equal(table["truth"], table["predicted"])
+    else:
+        return {}
+    rows = selective_accuracy(confidence, correct, None if pool is None else pool.confidence)
+    return {"selective_accuracy": [row.to_summary() for row in rows]}
 
 
 @dataclass(frozen=True)
@@ -248,8 +272,6 @@ def baseline_results(inputs: RunInputs, result: RunResult) -> dict[str, Any]:
         table = baselines_summary(baselines.test, dataset.test.labels, result.test.classes, inputs.split.num_classes)
     elif result.cross_validation is not None:
         predicted = result.cross_validation.predicted
-        if shipped.baseline is not None:
-            predicted = np.where(predicted >= 0, baselines.held_out[shipped.name], predicted)
         table = baselines_summary(baselines.held_out, inputs.split.labels, predicted, inputs.split.num_classes)
     else:
         table = {}

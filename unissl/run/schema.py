@@ -18,6 +18,7 @@ from unissl.data.folder.labels import CONFLICTING_LABELS
 from unissl.data.images.duplicates import Copy, DuplicateGroup
 from unissl.errors import UserError
 from unissl.evaluation.intervals import Interval, wilson_interval
+from unissl.evaluation.selective import SelectiveAccuracy
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -57,6 +58,20 @@ class BaselineSummary(Stored):
 class ShippedSummary(Stored):
     classifier: str
     reason: str
+
+
+class SelectiveAccuracySummary(Stored):
+    threshold: Fraction
+    images: Count
+    coverage: Fraction
+    correct: Count
+    pool_coverage: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.correct > self.images:
+            raise ValueError("correct is larger than images")
+        return self
 
 
 class CalibrationSummary(Stored):
@@ -131,6 +146,7 @@ class Summary(Stored):
     cross_validation: CrossValidationSummary | None = None
     baselines: dict[str, BaselineSummary] = {}
     shipped: ShippedSummary | None = None
+    selective_accuracy: list[SelectiveAccuracySummary] = []
     calibration: CalibrationSummary | None = None
     pool: PoolSummary | None = None
     skipped: list[SkippedFile] = []
@@ -185,16 +201,19 @@ class MetricsLine(Stored):
 
 
 class CrossValidation(Stored):
-    """cross_validation.json: row, true class and predicted class of each label that was left out once."""
+    """cross_validation.json: row, true class, predicted class and confidence of each label that was left out once."""
 
     rows: list[Count]
     truth: list[Count]
     predicted: list[Count]
+    confidence: list[Fraction] | None = None
+    """Absent in runs of earlier versions."""
 
     @model_validator(mode="after")
     def _is_a_table(self) -> Self:
-        if not len(self.rows) == len(self.truth) == len(self.predicted) > 0:
-            raise ValueError("rows, truth and predicted are not of one length")
+        counts = {len(self.rows), len(self.truth), len(self.predicted), len(self.confidence or self.rows)}
+        if len(counts) > 1 or not self.rows:
+            raise ValueError("rows, truth, predicted and confidence are not of one length")
         return self
 
 
@@ -256,6 +275,11 @@ def baseline_scores(summary: Mapping[str, Any]) -> list[BaselineScore]:
 def best_baseline(scores: Sequence[BaselineScore]) -> BaselineScore | None:
     """The most accurate baseline. Where it is chosen on test images, the choice favours the baselines."""
     return max(scores, key=lambda score: score.accuracy, default=None)
+
+
+def selective_accuracies(summary: Mapping[str, Any]) -> list[SelectiveAccuracy]:
+    """Accuracy at confidence thresholds, of the images that the accuracy of a summary is measured on."""
+    return [SelectiveAccuracy.from_summary(row) for row in summary.get("selective_accuracy", [])]
 
 
 def conflicting_files(summary: Mapping[str, Any]) -> int:

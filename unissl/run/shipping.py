@@ -17,6 +17,7 @@ from unissl.baselines import LinearClassifier, SimpleClassifier, fit_simple_base
 from unissl.evaluation.intervals import Bools, paired_gain
 from unissl.evaluation.metrics import score
 from unissl.evaluation.predictions import Predictions
+from unissl.run.cross_validation import Confidences, confidences
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
 from unissl.types import UNLABELLED, Split
@@ -37,7 +38,9 @@ class Baselines:
 
     classifiers: Mapping[str, SimpleClassifier]
     held_out: Classes
-    """For the labels that cross-validation leaves out, in their order."""
+    """For all labels, from cross-validation; -1 where a label was never left out."""
+    confidence: Mapping[str, Confidences]
+    """Of these predictions."""
     test: Classes
     """For the test images."""
 
@@ -63,19 +66,21 @@ def fit_baselines(inputs: RunInputs) -> Baselines | None:
     features = clean_features(views, np.concatenate([split.labelled, split.unlabelled]))
     classifiers = fit_simple_baselines(features, labels_of(split), split.num_classes)
     held_out: Classes = {name: np.full(len(split.labelled), -1, dtype=np.int64) for name in classifiers}
+    confidence = {name: np.zeros(len(split.labelled)) for name in classifiers}
     for positions in inputs.folds:
-        kept = without_labels(split, positions)
+        kept = without_labels(split, positions, inputs.dataset.train.groups)
         rows = np.concatenate([kept.labelled, kept.unlabelled])
         refitted = fit_simple_baselines(clean_features(views, rows), labels_of(kept), split.num_classes)
         x = clean_features(views, split.labelled[positions])
         for name, classifier in refitted.items():
-            held_out[name][positions] = classifier.logits(x).argmax(1).numpy()
+            preds = Predictions(classifier.logits(x).softmax(-1).numpy())
+            held_out[name][positions], confidence[name][positions] = preds.classes, confidences(preds)
     test: Classes = {}
     if inputs.test_views is not None:
         assert isinstance(inputs.test_views, FeatureViews)
         x = clean_features(inputs.test_views, np.arange(len(inputs.test_views)))
         test = {name: classifier.logits(x).argmax(1).numpy() for name, classifier in classifiers.items()}
-    return Baselines(classifiers, held_out, test)
+    return Baselines(classifiers, held_out, confidence, test)
 
 
 def clean_features(views: FeatureViews, rows: Positions) -> Tensor:

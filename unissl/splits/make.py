@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from unissl.config import Settings
+from unissl.data.groups import hold_out_groups
 from unissl.errors import UserError
 from unissl.splits.distributions import Distribution, class_counts
 from unissl.types import OOD, UNLABELLED, Split
@@ -149,12 +150,13 @@ def make_split(
     class_names: Sequence[str] | None = None,
     *,
     hold_out: bool = False,
+    groups: Rows | None = None,
 ) -> Split:
     """The split of one seed.
 
     If there are unlabelled rows (-1), they are the whole pool, and the labelled rows only supply labels (STL-10, or a
     folder with unsorted images). Out-of-distribution rows (-2) are added to the pool. ``hold_out`` holds out some of
-    the labels for calibration.
+    the labels for calibration; ``groups``, a number per row, are not separated by it.
     """
     if len(labels) and not OOD <= labels.min() <= labels.max() < num_classes:
         raise ValueError(f"labels must lie in -2 .. {num_classes - 1}")
@@ -167,7 +169,7 @@ def make_split(
         labelled = np.flatnonzero(labels >= 0)
         ood = np.flatnonzero(labels == OOD)[: config.ood_count]
         pool = np.concatenate([np.flatnonzero(labels == UNLABELLED), ood])
-        return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
+        return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out, groups)
 
     labelled_counts = _labelled_counts(config, available, seed)
     _require_labels_of_each_class(labelled_counts, names)
@@ -185,10 +187,10 @@ def make_split(
             f"There are {len(ood)} out-of-distribution images, fewer than ood_count = {config.ood_count}; lower it."
         )
     pool = np.concatenate([pool, ood[: config.ood_count]])
-    return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out)
+    return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out, groups)
 
 
-def _hold_out_labels(split: Split, config: SplitConfig, hold_out: bool) -> Split:
+def _hold_out_labels(split: Split, config: SplitConfig, hold_out: bool, groups: Rows | None) -> Split:
     """Hold out the last labels of each class, which are in random order; each class keeps at least one for training."""
     if not hold_out:
         return split
@@ -196,6 +198,10 @@ def _hold_out_labels(split: Split, config: SplitConfig, hold_out: bool) -> Split
     for c, count in enumerate(split.labelled_counts):
         held_out = min(count - 1, max(1, round(config.calibration_fraction * count)))
         chosen[np.flatnonzero(split.labels == c)[count - held_out :]] = True
+    if groups is not None:
+        count = max(1, round(config.calibration_fraction * len(chosen)))
+        rows = hold_out_groups(split.labels, groups[split.labelled], count, min_train=1)
+        chosen = np.isin(np.arange(len(chosen)), rows)
     if not chosen.any():
         raise UserError(
             "No label can be held out, since no class has two; label more images, or use a method that needs none."

@@ -81,7 +81,14 @@ def _append(table: ImageTable, other: ImageTable, classes: int | None) -> ImageT
         files=None if table.files is None else (*table.files, *[""] * len(images)),
         content=derived_content("append", table.content, other.content, classes or 0, len(images)),
         originals=None,
+        groups=None if table.groups is None else np.concatenate([table.groups, _more_groups(table, len(images))]),
     )
+
+
+def _more_groups(table: ImageTable, count: int) -> npt.NDArray[np.int64]:
+    """Groups of one image each."""
+    assert table.groups is not None
+    return np.arange(count, dtype=np.int64) + int(table.groups.max(initial=-1)) + 1
 
 
 def _with_channels(images: npt.NDArray[np.uint8], channels: int) -> npt.NDArray[np.uint8]:

@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,8 @@ def cached(
     final = cache_folder() / f"{kind}-{key}"
     entry = _open(final)
     if entry is not None:
+        with suppress(OSError):  # the time of the last use; a read-only cache does without
+            os.utime(final)
         return entry
     with _file_errors_explained(final.parent), _lock(final):
         entry = _open(final)  # another process may have built it while this one waited
@@ -103,11 +105,22 @@ def cached(
             if len(sources) <= MAX_HASHED_SOURCES:  # only readable ones: a pool may have others
                 readable = [path for path in sources if os.path.isfile(path) and os.access(path, os.R_OK)]
                 hashes = {str(path): _sha256(path) for path in readable}
-            _build(final, {"kind": kind, "settings": settings, "source_sha256": hashes}, build)
+            about = {"kind": kind, "settings": settings, "source": _common_folder(sources), "source_sha256": hashes}
+            _build(final, about, build)
             entry = _open(final)
     if entry is None:
         raise UserError(f"The image cache {final} cannot be read back; set $UNISSL_CACHE to another folder.")
     return entry
+
+
+def _common_folder(sources: Sequence[str | Path]) -> str:
+    """The folder of the sources, or the only one of them; empty if there are none."""
+    paths = [os.path.abspath(path) for path in sources]
+    try:
+        text = paths[0] if len(paths) == 1 else os.path.commonpath([os.path.dirname(path) for path in paths])
+    except (ValueError, IndexError):  # none, or on two drives
+        return ""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from made_up_runs import make_record, make_samples
 from page_checks import assert_loads_nothing, assert_sound, parsed
 
 from unissl.errors import UserError
-from unissl.report import page_charts, samples
+from unissl.evaluation.selective import selective_accuracy
+from unissl.report import galleries, page_charts, samples
 from unissl.report.data import ReportData, headline
 from unissl.report.formatting import signed
 from unissl.report.html import render
@@ -213,6 +215,49 @@ def test_reproducibility_card_and_duplicates(tmp_path: Path) -> None:
         assert fact in text
     assert "exact row 0 (test = dog), a<b>.jpg (labelled = cat) test image in training; labels disagree" in text
     assert "Test images are also training images in 1 case" in text and "different labels in 1 case" in text
+
+
+def test_accuracy_at_confidence_thresholds_is_shown(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    assert "confidence threshold" not in text_of(page_of(record, None))
+    confidence, pool = np.array([0.4, 0.75, 0.8, 0.85], np.float32), np.array([0.7, 0.99], np.float32)
+    rows = selective_accuracy(confidence, np.array([False, True, True, False]), pool)
+    record.summary["selective_accuracy"] = [row.to_summary() for row in rows]  # type: ignore[index]
+    require(Summary, record.summary, tmp_path)
+    page = parsed(page_of(record, None))
+    shown = {" ".join(" ".join(row.itertext()).split()) for row in page.iter("tr")}
+    assert {"≥ 0.5 3 (75 %) 66.7 % 21 % to 94 % 100 %", "≥ 0.9 0 (0 %) – – 50 %"} <= shown
+
+
+def test_duplicates_are_shown_side_by_side(tmp_path: Path) -> None:
+    record = make_record(tmp_path, ["cat", "dog"])
+    shown = make_samples(record, 8)
+    shown = replace(shown, test_thumbnails=replace_table(shown.thumbnails, 5))
+    table = [{"part": "test", "row": 2}, {"part": "pool", "row": 4}]
+    many = [{"part": "test", "row": row} for row in range(5)] + [{"part": "pool", "row": row} for row in range(5)]
+    gone = [{"part": "test", "row": 99}, {"part": "pool", "row": 1}]
+    record.summary["duplicates"] = [  # type: ignore[index]
+        {"kind": "near", "copies": copies} for copies in (table, many, gone)
+    ]
+    page = parsed(page_of(record, shown))
+    groups = [[image.get("src") for image in copies.iter("img")] for copies in page.iter("ul") if is_copies(copies)]
+    assert shown.test_thumbnails is not None
+    assert groups[0] == [
+        shown.test_thumbnails.tiny([2], [""], galleries.COPY)[0].source,
+        shown.thumbnails.tiny([4], [""], galleries.COPY)[0].source,
+    ]
+    assert [len(group) for group in groups] == [2, galleries.MAX_COPIES, 1]
+    assert "thumbnails" not in page_of(record, None) and 'class="copies"' not in page_of(record, None)
+
+
+def replace_table(thumbnails: galleries.Thumbnails, count: int) -> galleries.Thumbnails:
+    table = thumbnails.table
+    images, labels = 255 - table.images[:count], table.labels[:count]
+    return galleries.Thumbnails(replace(table, images=images, labels=labels, files=None), None)
+
+
+def is_copies(element: Any) -> bool:
+    return bool(element.get("class") == "copies")
 
 
 def test_versions_and_command_of_the_run_are_shown(tmp_path: Path) -> None:

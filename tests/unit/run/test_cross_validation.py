@@ -96,6 +96,7 @@ def test_the_estimate_of_an_easy_task(tmp_path: Path) -> None:
     table = read_json(tmp_path / "run" / "cross_validation.json")
     assert table["rows"] == list(range(24)) and table["truth"] == split.labels.tolist()
     assert np.mean(np.equal(table["truth"], table["predicted"])) == estimate["accuracy"]
+    assert len(table["confidence"]) == 24 and all(1 / 3 < value <= 1 for value in table["confidence"])
 
 
 def test_labels_that_mean_nothing_are_not_learnt_by_heart(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def choose(method_wrong: int | None, **baselines_wrong: int) -> Shipped:
     classifiers = {name: NEIGHBOURS if name == "neighbours" else LINEAR for name in baselines_wrong}
     held_out = {name: wrong(count) for name, count in baselines_wrong.items()}
     predicted = None if method_wrong is None else wrong(method_wrong)
-    return choose_classifier("sage", predicted, TRUTH, Baselines(classifiers, held_out, {}))
+    return choose_classifier("sage", predicted, TRUTH, Baselines(classifiers, held_out, {}, {}))
 
 
 def test_the_method_is_shipped_unless_a_baseline_is_clearly_better() -> None:

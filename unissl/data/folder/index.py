@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, require_distinct_names, require_two_classes, sort_class_names
 from unissl.data.folder.labels import FileLabels, read_label_file
+from unissl.data.groups import require_separable
 from unissl.data.images.decode import IMAGE_SUFFIXES, looks_like_image
 from unissl.errors import UserError, did_you_mean
 from unissl.types import UNLABELLED
@@ -58,6 +59,8 @@ class FolderIndex:
     skipped: Skipped = ()
     issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     test: FolderIndex | None = None
+    groups: tuple[str | None, ...] | None = None
+    """The group of each file, None for one by itself; None if there are no groups."""
 
     @property
     def paths(self) -> list[str]:
@@ -67,7 +70,8 @@ class FolderIndex:
         """These rows only, without ``skipped`` and ``issues``, which belong to the whole folder."""
         files = tuple(self.files[row] for row in rows)
         stats = tuple(self.stats[row] for row in rows)
-        return FolderIndex(self.root, files, stats, self.labels[rows], self.class_names)
+        groups = None if self.groups is None else tuple(self.groups[row] for row in rows)
+        return FolderIndex(self.root, files, stats, self.labels[rows], self.class_names, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,19 @@ def scan_folder(config: DataConfig) -> FolderIndex | None:
         index = index_listed(Path(config.root), Path(config.labels))
     else:
         index = index_folder(Path(config.root), config.labels, test_root)
+    index = _with_folder_groups(index) if config.groups == "folder" else index
+    if index.groups is not None:
+        require_separable(index.groups, index.labels, index.class_names)
     if test_root is None:
         return index
     return replace(index, test=index_test_folder(test_root, index.class_names))
+
+
+def _with_folder_groups(index: FolderIndex) -> FolderIndex:
+    """The folder of an image is its group; images directly in the root are by themselves."""
+    if index.groups is not None:
+        raise UserError("The label file has a column group; leave out --groups folder, or remove the column.")
+    return replace(index, groups=tuple(file.rpartition("/")[0] or None for file in index.files))
 
 
 def index_folder(root: Path, labels: str | None, test_root: Path | None) -> FolderIndex:
@@ -111,9 +125,10 @@ def index_folder(root: Path, labels: str | None, test_root: Path | None) -> Fold
     scan = find_images(root, test_root)
     skipped = scan.all_skipped()
     issues: Mapping[str, tuple[str, ...]] = {}
+    groups: Mapping[str, str] | None = None
     if labels is not None:
         file_labels = _labels_from_csv(root, labels, scan, test_root)
-        label_names, issues = file_labels.labels, file_labels.issues()
+        label_names, issues, groups = file_labels.labels, file_labels.issues(), file_labels.groups
     else:
         folders = scan.subfolders()
         _check_no_parts(root, folders)
@@ -130,7 +145,8 @@ def index_folder(root: Path, labels: str | None, test_root: Path | None) -> Fold
     class_names = sort_class_names(name for name in label_names.values() if name is not None)
     require_distinct_names(class_names, labels or str(root))
     require_two_classes(class_names, labels or str(root))
-    return replace(_make_index(root, label_names, class_names, scan), skipped=skipped, issues=issues)
+    index = _make_index(root, label_names, class_names, scan)
+    return replace(index, skipped=skipped, issues=issues, groups=_groups_of(index, groups))
 
 
 def index_listed(root: Path, labels: Path) -> FolderIndex:
@@ -141,7 +157,11 @@ def index_listed(root: Path, labels: Path) -> FolderIndex:
     require_distinct_names(class_names, str(labels))
     require_two_classes(class_names, str(labels))
     index = _make_index(root, file_labels.labels, class_names, FolderScan(stats))
-    return replace(index, issues=file_labels.issues())
+    return replace(index, issues=file_labels.issues(), groups=_groups_of(index, file_labels.groups))
+
+
+def _groups_of(index: FolderIndex, groups: Mapping[str, str] | None) -> tuple[str | None, ...] | None:
+    return None if groups is None else tuple(groups.get(file) for file in index.files)
 
 
 def index_test_folder(root: Path, class_names: tuple[str, ...]) -> FolderIndex:
@@ -248,7 +268,7 @@ def _labels_from_csv(root: Path, labels: str, scan: FolderScan, test_root: Path 
         for file in tested:
             del label_names[file]
         conflicts = {file: several for file, several in conflicts.items() if file in label_names}
-    return FileLabels(label_names, conflicts)
+    return FileLabels(label_names, conflicts, file_labels.groups)
 
 
 def _may_be_elsewhere(root: Path, file: str, scan: FolderScan) -> bool:

@@ -30,6 +30,8 @@ LABEL_COLUMNS = (
     "label_name", "species", "tag", "y", "class_id", "category_id", "label_id",
 )  # fmt: skip
 """If a header has several of these names, the first in the list counts: ids come last."""
+GROUP_COLUMN = "group"
+"""Optional: images of one series, patient or burst."""
 SEPARATORS = ",;\t"
 NO_LABEL = ("", "-1")
 MAX_SAMPLED = 1000
@@ -48,6 +50,8 @@ class FileLabels:
 
     labels: dict[str, str | None]
     conflicts: dict[str, tuple[str | None, ...]]
+    groups: dict[str, str] | None = None
+    """Path -> group, if the file has a column group."""
 
     def issues(self) -> dict[str, tuple[str, ...]]:
         """Message -> files with conflicting labels."""
@@ -60,20 +64,29 @@ def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels
     lines = _read_lines(path)
     matcher = _FileMatcher(path, root, images)
     file_column, label_column, has_header = _find_columns(path, lines, matcher)
-    min_cells = max(file_column, label_column) + 1
+    group_column = _find_group_column(path, lines[0][1]) if has_header else None
+    min_cells = max(file_column, label_column, -1 if group_column is None else group_column) + 1
+    groups: dict[str, str] = {}
     labels: dict[str, str | None] = {}
     conflicts: dict[str, set[str | None]] = {}
     for number, cells in lines[has_header:]:
         if len(cells) < min_cells:
             raise UserError(f"Line {number} of {path} has too few columns; give a file and a label.")
         file = matcher.match(cells[file_column], number)
+        if group_column is not None and cells[group_column]:
+            group = cells[group_column]
+            if groups.setdefault(file, group) != group:
+                raise UserError(
+                    f"Line {number} of {path} puts {shortened(file)!r} into the group {shortened(group)!r}, and another"
+                    f" line into {shortened(groups[file])!r}; keep one group per file."
+                )
         label = None if cells[label_column] in NO_LABEL else cells[label_column]
         first = labels.setdefault(file, label)
         if first != label:
             conflicts.setdefault(file, {first}).add(label)
     labels.update(dict.fromkeys(conflicts))
     ordered = {file: tuple(sorted(several, key=_none_last)) for file, several in conflicts.items()}
-    file_labels = FileLabels(labels, ordered)
+    file_labels = FileLabels(labels, ordered, None if group_column is None else groups)
     _require_a_label_of_each_class(path, file_labels)
     return file_labels
 
@@ -163,6 +176,13 @@ def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple
     if count > 1:
         raise UserError(f"{path} has {count} columns named {shortened(name)!r}; rename or remove all but one of them.")
     return file, label, True
+
+
+def _find_group_column(path: Path, header: list[str]) -> int | None:
+    found = [i for i, cell in enumerate(header) if cell.lower() == GROUP_COLUMN]
+    if len(found) > 1:
+        raise UserError(f"{path} has {len(found)} columns named 'group'; rename or remove all but one of them.")
+    return found[0] if found else None
 
 
 class _FileMatcher:

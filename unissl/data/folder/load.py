@@ -11,6 +11,7 @@ import numpy as np
 
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout
 from unissl.data.folder.index import FolderIndex, index_test_folder, scan_folder
+from unissl.data.groups import number_groups
 from unissl.data.images.issues import describe_issues, merge_issues
 from unissl.data.sources.parquet import parquet_test_table
 from unissl.data.store.decode_to_cache import store_encoded, unreadable_message
@@ -20,6 +21,7 @@ from unissl.utils.cache import Entry, cached
 from unissl.utils.file_names import name_issues, printable, writable
 
 DEFAULT_IMAGE_SIZE = 32
+GROUP_HELD_OUT = "unlabelled, and its group is held out for testing"
 
 
 def load_folder(config: DataConfig, index: FolderIndex | None = None) -> Dataset:
@@ -37,10 +39,13 @@ def load_folder(config: DataConfig, index: FolderIndex | None = None) -> Dataset
     size = config.image_size or DEFAULT_IMAGE_SIZE
     test = train.test
     if config.test_holdout is not None:
-        rows = choose_holdout(train.labels, config.test_holdout)
+        groups = None if train.groups is None else number_groups(train.groups)
+        rows = choose_holdout(train.labels, config.test_holdout, groups)
         test = train.subset(rows)
-        rest = train.subset(np.setdiff1d(np.arange(len(train.files)), rows))
-        train = replace(rest, skipped=train.skipped, issues=train.issues)
+        held_out = rows if groups is None else np.flatnonzero(np.isin(groups, groups[rows]))
+        unused = tuple((train.files[row], GROUP_HELD_OUT) for row in np.setdiff1d(held_out, rows))
+        rest = train.subset(np.setdiff1d(np.arange(len(train.files)), held_out))
+        train = replace(rest, skipped=train.skipped + unused, issues=train.issues)
     entry = _decode(train, size, None)
     table = _make_table(train, entry)
     test_table = folder_table(test, size, table.images.shape[3]) if test is not None else None
@@ -102,4 +107,5 @@ def _make_table(index: FolderIndex, entry: Entry) -> ImageTable:
         entry.hashes["images"],
         originals,
         merge_issues([label_issues, image_issues, name_issues(used.files)]),
+        None if used.groups is None else number_groups(used.groups),
     )

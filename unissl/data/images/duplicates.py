@@ -3,17 +3,18 @@
 A copy of a test image among the training images inflates the measured accuracy; copies of a labelled image with two
 labels mean that one label is wrong; copies within the pool only count double.
 
-Exact copies have equal decoded pixels. Near copies are found in two stages, neither of which compares everything with
+Exact copies have equal decoded pixels. Near copies are found in three stages, none of which compares everything with
 everything. The *sketch* of an image is the coarsest part of its brightness: 15 cosine coefficients, scaled to length 1,
 so that brightness and contrast do not matter. Close sketches are neighbours in a k-d tree; to find crops, each image is
-also searched with the sketches of five slightly cropped views of itself. Neighbours are then compared in detail: the
-brightness steps between adjacent cells of a 16 x 16 grid must correlate. That keeps different photos of the same kind
-apart, whose coarse brightness (an object before a white wall) is often alike. Mirrored, turned and
-heavily cropped copies are not searched.
+also searched with the sketches of ten slightly cropped views of itself. Neighbours are candidates if the brightness
+steps between adjacent cells of a 16 x 16 grid correlate. Candidates are registered to each other and compared pixel by
+pixel (:mod:`unissl.data.images.registration`), the most similar first; a pair that is in one group already is skipped.
+Mirrored, turned and heavily cropped copies are not searched.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -22,10 +23,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from unissl.data.images import registration
+from unissl.data.images.registration import LUMINANCE, Boxes, Floats, reduce_cells, reduce_images
 from unissl.types import ImageTable
 from unissl.utils.mmap_rows import take_rows
 
-Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Part = Literal["test", "labelled", "pool"]
 Kind = Literal["exact", "near"]
@@ -34,20 +36,24 @@ SIDE = 32
 """Cells on a side of the thumbnail that all comparisons start from."""
 GRID = 16
 WAVES = 4
-RADIUS = 0.15
-"""Distance of sketches up to which images are compared in detail."""
-MIN_CORRELATION = 0.85
-"""Correlation of brightness steps from which on two images count as the same."""
+RADIUS = 0.22
+"""Distance of sketches up to which images are neighbours."""
+MIN_CORRELATION = 0.5
+"""Correlation of brightness steps from which on neighbours are candidates."""
 MIN_STD = 3.0
 """Standard deviation of brightness below which an image is too uniform to compare."""
+MIN_SIDE = 16
+"""Pixels on a side below which images have too little detail to compare: two handwritten digits of 8 x 8 may agree."""
 NEIGHBOURS = 5
-"""How many images each view is compared with: a bound on the work where thousands of frames show the same scene."""
+"""How many neighbours of each view are considered, and how many candidates of each image are compared pixel by pixel: a
+bound on the work where thousands of frames show the same scene."""
 CROP = 0.05
 MAX_COMPARED = 100_000
 """Images among which near copies are searched: a bound on memory (4 KB each) and time where pools are very large.
 Equal pixels are found among all."""
 CHUNK = 1024
-LUMINANCE = (0.299, 0.587, 0.114)
+PAIRS = 256
+"""Pairs that are registered at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def find_duplicates(
         tables.append(test.images)
     exact = _equal_pixels(tables)
     compared = _choose_compared(np.unique(exact), copies)
-    near = compared[_near_pairs(_thumbnails(tables, compared), np.arange(len(compared)))]
+    near = _near_pairs(tables, compared)
     groups = [_group(rows, exact, copies) for rows in _connected(exact, near)]
     return tuple(sorted(groups, key=_severity))
 
@@ -140,7 +146,7 @@ def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Floats:
     for table in tables:
         chosen = rows[(rows >= before) & (rows < before + len(table))] - before
         before += len(table)
-        down, across = _cells(SIDE, table.shape[1]), _cells(SIDE, table.shape[2])
+        down, across = reduce_cells(SIDE, table.shape[1]), reduce_cells(SIDE, table.shape[2])
         weights = np.array(LUMINANCE if table.shape[3] == 3 else [1 / table.shape[3]] * table.shape[3], np.float32)
         for start in range(0, len(chosen), CHUNK):
             chunk = take_rows(table, chosen[start : start + CHUNK])
@@ -150,27 +156,23 @@ def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Floats:
     return thumbnails
 
 
-def _cells(count: int, size: int, low: float = 0.0, high: float = 1.0) -> Floats:
-    """The matrix (count, size) that averages the pixels between two fractions of the side over equal cells."""
-    edges = np.linspace(low * size, high * size, count + 1)
-    pixel = np.arange(size)
-    overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
-    weights = overlap.clip(min=0)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
 @dataclass(frozen=True)
 class _View:
-    """The whole image, or a crop: upper and left edge and side, as fractions of the side of the image."""
+    """The whole image, or a crop: upper and left edge, height and width, as fractions of the sides of the image."""
 
     top: float = 0.0
     left: float = 0.0
-    share: float = 1.0
+    height: float = 1.0
+    width: float = 1.0
+
+    @property
+    def box(self) -> tuple[float, ...]:
+        return self.top, self.left, self.height, self.width
 
     def grid(self, thumbnails: Floats) -> Floats:
         """Brightness of GRID x GRID cells."""
-        down = _cells(GRID, SIDE, self.top, self.top + self.share)
-        across = _cells(GRID, SIDE, self.left, self.left + self.share)
+        down = reduce_cells(GRID, SIDE, self.top, self.top + self.height)
+        across = reduce_cells(GRID, SIDE, self.left, self.left + self.width)
         return np.asarray(down @ thumbnails @ across.T)
 
     def sketch(self, thumbnails: Floats) -> Floats:
@@ -188,8 +190,11 @@ class _View:
 
 WHOLE = _View()
 CROPS = (
-    *(_View(top, left, 1 - CROP) for top in (0, CROP) for left in (0, CROP)),
-    _View(CROP / 2, CROP / 2, 1 - CROP),
+    *(_View(top, left, 1 - CROP, 1 - CROP) for top in (0, CROP) for left in (0, CROP)),
+    *(_View(top, 0, 1 - CROP, 1) for top in (0, CROP)),
+    *(_View(0, left, 1, 1 - CROP) for left in (0, CROP)),
+    _View(CROP / 2, CROP / 2, 1 - CROP, 1 - CROP),
+    _View(CROP, CROP, 1 - 2 * CROP, 1 - 2 * CROP),
 )
 
 
@@ -198,24 +203,82 @@ def _unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
 
 
-def _near_pairs(thumbnails: Floats, rows: Rows) -> Rows:
-    """Pairs (M, 2) among ``rows`` that are the same image."""
+@dataclass(frozen=True)
+class _Candidates:
+    """Pairs of rows (M, 2), the most similar first, with the part of the first image that the second may show."""
+
+    pairs: Rows
+    boxes: Boxes
+
+
+def _near_pairs(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Rows:
+    """Pairs (M, 2) among ``rows``, counted through all tables, that show the same photo, enough to connect all."""
+    near = [np.zeros((0, 2), dtype=np.int64)]
+    if min(size for table in tables for size in table.shape[1:3]) < MIN_SIDE:
+        return near[0]
+    found = _candidates(_thumbnails(tables, rows))
+    pairs, boxes = rows[found.pairs], found.boxes
+    group = np.arange(rows.max(initial=-1) + 1)
+    while len(pairs):
+        chunk = pairs[:PAIRS]
+        same = chunk[registration.show_same_photo(*_reduced(tables, chunk), boxes[:PAIRS])]
+        near.append(same)
+        for one, other in same.tolist():
+            group[group == group[other]] = group[one]
+        left = group[pairs[:, 0]] != group[pairs[:, 1]]
+        left[:PAIRS] = False
+        pairs, boxes = pairs[left], boxes[left]
+    return np.concatenate(near)
+
+
+def _reduced(tables: Sequence[npt.NDArray[np.uint8]], pairs: Rows) -> tuple[Floats, Floats]:
+    """First and second images of the pairs, reduced to planes of cells."""
+    side = min(registration.SIDE, *(size for table in tables for size in table.shape[1:3]))
+    rows, position = np.unique(pairs, return_inverse=True)
+    planes, before = [], 0
+    for table in tables:
+        chosen = rows[(rows >= before) & (rows < before + len(table))] - before
+        before += len(table)
+        planes += [reduce_images(take_rows(table, chosen), side)] if len(chosen) else []
+    least = min(plane.shape[1] for plane in planes)  # a grey table next to a coloured one
+    images = np.concatenate([plane[:, :least] for plane in planes])[position.reshape(pairs.shape)]
+    return images[:, 0], images[:, 1]
+
+
+def _candidates(thumbnails: Floats) -> _Candidates:
+    """Neighbours whose brightness steps correlate; of each image the ``NEIGHBOURS`` most similar ones."""
     from scipy.spatial import cKDTree
 
-    rows = rows[[bool(thumbnails[row].std() >= MIN_STD) for row in rows]]
-    near = [np.zeros((0, 2), dtype=np.int64)]
+    rows = np.flatnonzero([thumbnail.std() >= MIN_STD for thumbnail in thumbnails])
     if len(rows) < 2:
-        return near[0]
+        return _Candidates(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 4)))
     count = min(NEIGHBOURS + 1, len(rows))  # an image is its own nearest neighbour
     tree = cKDTree(_sketches(thumbnails, rows, WHOLE))
-    for view in (WHOLE, *CROPS):
+    pairs, correlations, views = [], [], []
+    for number, view in enumerate((WHOLE, *CROPS)):
         distances, others = tree.query(_sketches(thumbnails, rows, view), k=count, distance_upper_bound=RADIUS)
         one, rank = np.nonzero(np.isfinite(distances))
         other = others[one, rank]
-        pairs = np.stack([rows[one], rows[other]], axis=1)[one != other]
-        for start in range(0, len(pairs), CHUNK):
-            near.append(_same_image(thumbnails, pairs[start : start + CHUNK], view))
-    return np.concatenate(near)
+        pairs.append(np.stack([rows[one], rows[other]], axis=1)[one != other])
+        correlations.append(_correlations(thumbnails, pairs[-1], view))
+        views.append(np.full(len(pairs[-1]), number))
+    return _most_similar(np.concatenate(pairs), np.concatenate(correlations), np.concatenate(views))
+
+
+def _most_similar(pairs: Rows, correlations: Floats, views: Rows) -> _Candidates:
+    """Each pair once, in its best view, and of each image the ``NEIGHBOURS`` best pairs."""
+    order = np.argsort(-correlations, kind="stable")
+    order = order[correlations[order] >= MIN_CORRELATION]
+    _, first = np.unique(np.sort(pairs[order], axis=1), axis=0, return_index=True)
+    order = order[np.sort(first)]
+    used: Counter[int] = Counter()
+    kept = []
+    for position, (one, other) in zip(order.tolist(), pairs[order].tolist(), strict=True):
+        if min(used[one], used[other]) < NEIGHBOURS:
+            used.update((one, other))
+            kept.append(position)
+    boxes = np.array([view.box for view in (WHOLE, *CROPS)])
+    return _Candidates(pairs[kept], boxes[views[kept]])
 
 
 def _sketches(thumbnails: Floats, rows: Rows, view: _View) -> Floats:
@@ -223,10 +286,11 @@ def _sketches(thumbnails: Floats, rows: Rows, view: _View) -> Floats:
     return np.concatenate([view.sketch(thumbnails[chunk]) for chunk in chunks])
 
 
-def _same_image(thumbnails: Floats, pairs: Rows, view: _View) -> Rows:
-    """The pairs whose first image, seen through ``view``, equals the whole second image."""
-    steps, others = view.steps(thumbnails[pairs[:, 0]]), WHOLE.steps(thumbnails[pairs[:, 1]])
-    return np.asarray(pairs[(steps * others).sum(axis=1) >= MIN_CORRELATION])
+def _correlations(thumbnails: Floats, pairs: Rows, view: _View) -> Floats:
+    """Of the brightness steps of the first images, seen through ``view``, with those of the whole second ones."""
+    chunks = [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
+    steps = ((view.steps(thumbnails[c[:, 0]]), WHOLE.steps(thumbnails[c[:, 1]])) for c in chunks)
+    return np.concatenate([np.zeros(0, np.float32), *((one * other).sum(axis=1) for one, other in steps)])
 
 
 def _connected(exact: Rows, near: Rows) -> list[list[int]]:
