@@ -23,10 +23,10 @@ from unissl.report.html import write_report
 from unissl.run import pipeline
 from unissl.run.config import build_config, require_groups, stored_config
 from unissl.run.given_images import store_images
+from unissl.run.lock import locked
 from unissl.run.pipeline import Run
 from unissl.run.results import OWN_DATA
 from unissl.run_folder import RunFolder
-from unissl.training.signals import resume_hint
 from unissl.utils.progress import log
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ def _resume(out: Paths, overrides: ConfigTree) -> Run:
 def _with_report(run: Run) -> Run:
     """Write the report if it is configured and missing."""
     if run.config.output.report and not broadcast_from_main(lambda: run.folder.report.exists()):
-        with resume_hint(run.folder.path):
+        with locked(run.folder):
+            broadcast_from_main(run.folder.remove_partial_files)
             broadcast_from_main(lambda: write_report(run.folder, inputs=run.inputs) and None)
     return run

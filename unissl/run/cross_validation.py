@@ -23,28 +23,35 @@ from unissl.run.config import config_hash
 from unissl.run.fit import fit
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
+from unissl.run.schema import CrossValidation, require
 from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
-from unissl.utils.atomic import read_json, write_json
+from unissl.utils.atomic import explain_disk_errors, read_json, require_real_folder, write_json
 from unissl.utils.progress import followed_by
 
 
 def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | None:
     """Accuracy on left-out labels with a 95 % interval (Wilson); ``cross_validation.json`` has every prediction.
 
-    A finished refit is a file in ``folds/`` and is not repeated; an interrupted one is resumed.
+    Until that file is written, a finished refit is a file in ``folds/`` and is not repeated; an interrupted one is
+    resumed.
     """
     folds, split = inputs.folds, inputs.split
     if not folds:
         return None
-    predicted = np.full(len(split.labelled), -1, dtype=np.int64)
-    for number, held_out in enumerate(folds):
-        predicted[held_out] = _refit(folder, inputs, held_out, number)
-    tested = np.flatnonzero(predicted >= 0)
-    truth, classes = split.labels[tested], predicted[tested]
-    table = {"rows": split.labelled[tested].tolist(), "truth": truth.tolist(), "predicted": classes.tolist()}
-    broadcast_from_main(lambda: write_json(folder.cross_validation, table))
+    tested = np.sort(np.concatenate(folds))
+    truth = split.labels[tested]
+    expected = {"rows": split.labelled[tested].tolist(), "truth": truth.tolist()}
+    stored = broadcast_from_main(lambda: _read_finished(folder.cross_validation, expected, split.num_classes))
+    if stored is None:
+        predicted = np.full(len(split.labelled), -1, dtype=np.int64)
+        for number, held_out in enumerate(folds):
+            predicted[held_out] = _refit(folder, inputs, held_out, number)
+        stored = predicted[tested].tolist()
+        broadcast_from_main(lambda: write_json(folder.cross_validation, expected | {"predicted": stored}))
+    broadcast_from_main(lambda: _remove(require_real_folder(folder.path, "folds")))
+    classes = np.array(stored, dtype=np.int64)
     scores = score(truth, classes, split.num_classes)
     interval = wilson_interval(int((truth == classes).sum()), len(tested))
     return {
@@ -58,12 +65,25 @@ def cross_validate(folder: RunFolder, inputs: RunInputs) -> dict[str, Any] | Non
     }
 
 
+def _read_finished(path: Path, expected: Mapping[str, list[int]], num_classes: int) -> list[int] | None:
+    """Predicted classes of a finished cross-validation; None where there is none yet."""
+    if not path.exists():
+        return None
+    table = require(CrossValidation, read_json(path), path)
+    predicted: list[int] = table["predicted"]
+    if any(table[name] != values for name, values in expected.items()) or max(predicted) >= num_classes:
+        raise UserError(f"{path} is not about the labels of this run; delete it to repeat the cross-validation.")
+    return predicted
+
+
 def is_class(value: object, num_classes: int) -> bool:
     return type(value) is int and 0 <= value < num_classes
 
 
-def _read_finished(path: Path, count: int, num_classes: int) -> list[int]:
-    """Predicted classes of a finished refit."""
+def _read_finished_refit(path: Path, count: int, num_classes: int) -> list[int] | None:
+    """Predicted classes of a finished refit; None where it is not finished."""
+    if not path.exists():
+        return None
     classes = read_json(path)
     if not isinstance(classes, list) or len(classes) != count or not all(is_class(c, num_classes) for c in classes):
         raise UserError(f"{path} does not hold the predictions of a refit; delete it to repeat the refit.")
@@ -74,8 +94,7 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     """Classes that a training without the labels at ``held_out`` predicts for their images."""
     fold = broadcast_from_main(lambda: folder.inside("folds", str(number)))
     done = folder.folds / f"{number}.json"
-    classes = inputs.split.num_classes
-    stored = broadcast_from_main(lambda: _read_finished(done, len(held_out), classes) if done.exists() else None)
+    stored = broadcast_from_main(lambda: _read_finished_refit(done, len(held_out), inputs.split.num_classes))
     if stored is not None:
         return np.array(stored, dtype=np.int64)
     broadcast_from_main(fold.create)
@@ -90,8 +109,14 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     rows = inputs.split.labelled[held_out]
     preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows).classes
     broadcast_from_main(lambda: write_json(done, preds.tolist()))
-    broadcast_from_main(lambda: shutil.rmtree(fold.path))
+    broadcast_from_main(lambda: _remove(fold.path))
     return preds
+
+
+def _remove(path: Path) -> None:
+    with explain_disk_errors(path):
+        if path.exists():
+            shutil.rmtree(path)
 
 
 def _no_evaluation(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Positions]:

@@ -178,6 +178,7 @@ def initialise_folder(folder: RunFolder, inputs: RunInputs) -> None:
 def write_config_and_split(folder: RunFolder, inputs: RunInputs) -> None:
     """Write both files or neither."""
     folder.create()
+    folder.remove_partial_files()
     try:
         write_text(folder.config, to_toml(effective_tree(inputs.config)))
         write_split(inputs.split, folder.split)
