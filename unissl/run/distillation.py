@@ -29,6 +29,7 @@ from unissl.features import (
 from unissl.run.inputs import RunInputs
 from unissl.training.checkpoint import TrainState
 from unissl.types import UNLABELLED
+from unissl.utils.mmap_rows import whole
 
 Rows = npt.NDArray[np.int64]
 
@@ -50,7 +51,7 @@ def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> 
 
 
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:
-    scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(features[rows])))
+    scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(whole(features)[rows])))
     return scaled
 
 
