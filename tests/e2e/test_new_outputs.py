@@ -35,7 +35,8 @@ def test_a_file_that_appears_meanwhile_is_kept(
         (here / appears).write_text("theirs")
 
     monkeypatch.setattr(os, "fsync", appear)
-    monkeypatch.setattr("unissl_paper.tables.make_tables", lambda *arguments: [])  # no run of the paper is needed
+    monkeypatch.setattr("unissl_paper.tables.make_tables", lambda *arguments: ())  # no run of the paper is needed
+    monkeypatch.setattr("unissl_paper.tables.sheet.render", lambda *arguments: "a table")
     before = set(here.iterdir())
     outcome = call(*(str(finished_run) if word == "RUN" else word for word in words))
     assert outcome.code == 1 and f"{appears} has appeared meanwhile and is kept" in outcome.err, outcome.err

@@ -101,7 +101,7 @@ def check_format(path: Path) -> None:
 
 
 def save(drawn: CaptionedFigure, path: Path) -> None:
-    """Write the figure with its caption as metadata, to a path where no file is; the same figure gives the same bytes."""
+    """Write the figure with its caption as metadata, where no file is yet; the same figure gives the same bytes."""
     check_format(path)
     kind = path.suffix.lower()[1:]
     kinds: dict[str, dict[str, str | None]] = {
