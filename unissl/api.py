@@ -229,9 +229,10 @@ def _resume(out: Paths, overrides: ConfigTree) -> Run:
 def _with_report(run: Run) -> Run:
     """Write the report if it is configured and missing."""
     from unissl.report.html import write_report
-    from unissl.training.signals import resume_hint
+    from unissl.run.lock import locked
 
     if run.config.output.report and not broadcast_from_main(lambda: run.folder.report.exists()):
-        with resume_hint(run.folder.path):
+        with locked(run.folder):
+            broadcast_from_main(run.folder.remove_partial_files)
             broadcast_from_main(lambda: write_report(run.folder, inputs=run.inputs) and None)
     return run

@@ -8,7 +8,7 @@ checkpoints/                the newest states that training can resume from
 model.safetensors           the inference module, with manifest.json
 predictions.parquet         predictions for the pool
 test_predictions.parquet    predictions for the test images
-cross_validation.json       without test images: predictions for left-out labels (folds/ has the refits)
+cross_validation.json       without test images: predictions for left-out labels (until then the refits are in folds/)
 baseline/                   the labels-only run
 summary.json                accuracies, recalls and the confusion matrix; present once the run is finished
 plots/                      charts

@@ -60,7 +60,7 @@ def table(
         return
     from unissl.utils.atomic import write_text
 
-    write_text(out, text)
+    write_text(out, text, overwrite=False)
     print(f"written to {out}")
 
 

@@ -59,5 +59,5 @@ def split(
     table.add_row("all", str(len(rows.labelled)), str(len(rows.unlabelled)), end_section=True)
     show(table)
     if out is not None:
-        write_split(rows, out)
+        write_split(rows, out, overwrite=False)
         print(f"written to {out}")

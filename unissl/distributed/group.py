@@ -75,23 +75,21 @@ def processes() -> Iterator[World]:
     if not launched():
         yield ALONE
         return
-    store = _init_process_group()
+    store, failed = _init_process_group(), True
     try:
         if _world.is_main:
             yield _world
         else:
             with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
                 yield _world
+        failed = False
     except Exception as error:
         if not _is_first_error(store):
             sys.exit(getattr(error, "exit_code", 1))
         raise
-    else:
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
     finally:
         _world = ALONE
+        _leave_process_group(failed)
 
 
 def _init_process_group() -> Any:
@@ -99,6 +97,7 @@ def _init_process_group() -> Any:
     global _world
     import torch
     import torch.distributed as dist
+    import torch.distributed.nn.functional  # its default arguments would keep a group that exists already
     from torch.distributed.rendezvous import rendezvous
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -109,6 +108,20 @@ def _init_process_group() -> Any:
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
     _world = World(rank, size, *local)
     return store
+
+
+def _leave_process_group(failed: bool) -> None:
+    """End the threads of the group. Those that are left when Python ends may take its lock then, which aborts the
+    process (SIGABRT, "terminate called without an active exception") and loses the exit code.
+
+    No exchange is under way in gloo, whose errors and results are waited for. After an error NCCL might wait for the
+    other processes.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if not (failed and torch.cuda.is_available()):
+        dist.destroy_process_group()
 
 
 def _is_first_error(store: Any) -> bool:

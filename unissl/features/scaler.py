@@ -7,6 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from unissl.utils.mmap_rows import whole
+
 FEATURE_NORM = 4.0
 """Euclidean norm of every scaled feature."""
 
@@ -27,7 +29,7 @@ class FeatureScaler(nn.Module):
     @classmethod
     def of(cls, features: Features) -> FeatureScaler:
         """Fitted to the clean views of features (N, V, D). An entry that is constant to rounding keeps its scale."""
-        clean = np.asarray(features[:, 0], dtype=np.float64)
+        clean = np.asarray(whole(features)[:, 0], dtype=np.float64)
         mean, std = clean.mean(0), clean.std(0)
         std[std <= 1e-5 * np.abs(clean).max(0)] = 1.0
         return cls(torch.from_numpy(mean).float(), torch.from_numpy(std).float())

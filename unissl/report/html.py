@@ -57,27 +57,29 @@ def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs |
     if not folder.finished:
         raise UserError(f"{folder.path} holds no finished run; train one, or finish it with `unissl train --resume`.")
     if out is not None:
-        check_overwritable(out)
+        is_overwritable(out)
     record, samples, reason = read_record(folder), None, ""
     try:
         samples = collect_samples(record, inputs)
     except UserError as error:
         reason = str(error)
     path = out or folder.report
-    write_text(path, render(ReportData.of(record, samples, reason)))
+    page = render(ReportData.of(record, samples, reason))
+    write_text(path, page, overwrite=out is None or is_overwritable(out))  # it may have changed meanwhile
     return WrittenReport(path, reason)
 
 
-def check_overwritable(path: Path) -> None:
-    """Raise if ``path`` exists and is not a report."""
+def is_overwritable(path: Path) -> bool:
+    """Whether ``path`` is a report; raises if it is anything else."""
     if not path.exists():
-        return
+        return False
     is_report = False
     if path.is_file():
         with open_regular(path, "rb") as file:
             is_report = GENERATOR.encode() in file.read(MAX_HEAD)
     if not is_report:
         raise UserError(f"{path} exists and is not a report of unissl; choose another --out.")
+    return True
 
 
 def render(data: ReportData) -> str:

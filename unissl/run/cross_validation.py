@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,11 @@ from unissl.run.distillation import predict_without_fine_tuning
 from unissl.run.fit import fit
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
+from unissl.run.schema import CrossValidation, require
 from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
-from unissl.utils.atomic import read_json, write_json
+from unissl.utils.atomic import explain_disk_errors, read_json, require_real_folder, write_json
 from unissl.utils.progress import followed_by
 
 Confidences = npt.NDArray[np.float64]
@@ -40,37 +41,55 @@ COLUMNS = ("predicted", "confidence")
 
 @dataclass(frozen=True)
 class CrossValidated:
-    """What the summary has of a cross-validation, and the predicted class of each label (n,), -1 if never left out."""
+    """Predicted class and confidence of each label (n,), class -1 if it was never left out."""
 
-    summary: dict[str, Any]
     predicted: Positions
+    confidence: Confidences
+    summary: dict[str, Any] = field(default_factory=dict)
+    """Scores, as in summary.json."""
+
+    def columns(self, tested: Positions) -> dict[str, Any]:
+        """Classes and confidences of some labels, as they are stored."""
+        values = (self.predicted[tested].tolist(), self.confidence[tested].tolist())
+        return dict(zip(COLUMNS, values, strict=True))
 
 
 def cross_validate(folder: RunFolder, inputs: RunInputs) -> CrossValidated | None:
     """Accuracy on left-out labels with a 95 % interval (Wilson); ``cross_validation.json`` has every prediction.
 
-    A finished refit is a file in ``folds/`` and is not repeated; an interrupted one is resumed.
+    Until that file is written, a finished refit is a file in ``folds/`` and is not repeated; an interrupted one is
+    resumed.
     """
-    folds, split = inputs.folds, inputs.split
+    folds = inputs.folds
     if not folds:
         return None
-    predicted, confidence = np.full(len(split.labelled), -1, dtype=np.int64), np.zeros(len(split.labelled))
-    for number, held_out in enumerate(folds):
-        predicted[held_out], confidence[held_out] = _refit(folder, inputs, held_out, number)
-    return write_held_out(folder, inputs, predicted, confidence)
+    expected = _rows_and_truth(inputs, np.sort(np.concatenate(folds)))
+    stored = broadcast_from_main(lambda: _read_finished(folder.cross_validation, expected, inputs.split.num_classes))
+    labels = len(inputs.split.labelled)
+    predicted, confidence = np.full(labels, -1, dtype=np.int64), np.zeros(labels)
+    if stored is None:
+        for number, held_out in enumerate(folds):
+            predicted[held_out], confidence[held_out] = _refit(folder, inputs, held_out, number)
+    else:
+        tested = np.sort(np.concatenate(folds))
+        predicted[tested], confidence[tested] = stored["predicted"], stored["confidence"]
+    result = write_held_out(folder, inputs, CrossValidated(predicted, confidence))
+    broadcast_from_main(lambda: _remove(require_real_folder(folder.path, "folds")))
+    return result
 
 
 def write_held_out(
-    folder: RunFolder, inputs: RunInputs, predicted: Positions, confidence: Confidences
+    folder: RunFolder, inputs: RunInputs, shipped: CrossValidated, method: CrossValidated | None = None
 ) -> CrossValidated:
-    """Write ``cross_validation.json`` from the predictions (n,) for the labels, -1 where one was never left out."""
-    split = inputs.split
-    tested = np.flatnonzero(predicted >= 0)
-    truth, classes = split.labels[tested], predicted[tested]
-    table = {"rows": split.labelled[tested].tolist(), "truth": truth.tolist(), "predicted": classes.tolist()}
-    table["confidence"] = confidence[tested].tolist()
+    """Write ``cross_validation.json`` and add the scores; where another classifier than the ``method`` is shipped,
+    those of both, so that a restart need not repeat the refits."""
+    tested = np.flatnonzero(shipped.predicted >= 0)
+    table: dict[str, Any] = _rows_and_truth(inputs, tested) | shipped.columns(tested)
+    if method is not None:
+        table["method"] = method.columns(tested)
     broadcast_from_main(lambda: write_json(folder.cross_validation, table))
-    scores = score(truth, classes, split.num_classes)
+    truth, classes = inputs.split.labels[tested], shipped.predicted[tested]
+    scores = score(truth, classes, inputs.split.num_classes)
     interval = wilson_interval(int((truth == classes).sum()), len(tested))
     summary = {
         "folds": inputs.config.train.cv_folds,
@@ -81,7 +100,11 @@ def write_held_out(
         "balanced_accuracy": scores["balanced_accuracy"],
         "steps": inputs.config.train.steps,
     }
-    return CrossValidated(summary, predicted)
+    return replace(shipped, summary=summary)
+
+
+def _rows_and_truth(inputs: RunInputs, tested: Positions) -> dict[str, Any]:
+    return {"rows": inputs.split.labelled[tested].tolist(), "truth": inputs.split.labels[tested].tolist()}
 
 
 def confidences(preds: Predictions) -> Confidences:
@@ -89,19 +112,41 @@ def confidences(preds: Predictions) -> Confidences:
     return preds.confidence.astype(np.float64).clip(max=1.0)
 
 
+def _read_finished(path: Path, expected: Mapping[str, list[int]], num_classes: int) -> dict[str, list[Any]] | None:
+    """The method's predictions of a finished cross-validation; None where there is none yet."""
+    if not path.exists():
+        return None
+    table = require(CrossValidation, read_json(path), path)
+    columns: dict[str, list[Any]] = table.get("method", table)
+    if any(table[name] != values for name, values in expected.items()) or not _are_predictions(
+        columns, len(expected["rows"]), num_classes
+    ):
+        raise UserError(f"{path} is not about the labels of this run; delete it to repeat the cross-validation.")
+    return columns
+
+
+def _are_predictions(columns: object, count: int, num_classes: int) -> bool:
+    """Whether ``columns`` holds classes and confidences of so many images."""
+    if not isinstance(columns, dict):
+        return False
+    values = [columns.get(name) for name in COLUMNS]
+    return (
+        all(isinstance(column, list) and len(column) == count for column in values)
+        and all(is_class(value, num_classes) for value in columns["predicted"])
+        and all(type(value) is float and 0 <= value <= 1 for value in columns["confidence"])
+    )
+
+
 def is_class(value: object, num_classes: int) -> bool:
     return type(value) is int and 0 <= value < num_classes
 
 
-def _read_finished(path: Path, count: int, num_classes: int) -> dict[str, list[Any]]:
-    """Predicted classes and confidences of a finished refit."""
+def _read_finished_refit(path: Path, count: int, num_classes: int) -> dict[str, list[Any]] | None:
+    """Predicted classes and confidences of a finished refit; None where it is not finished."""
+    if not path.exists():
+        return None
     stored = read_json(path)
-    columns: list[Any] = [stored.get(name) for name in COLUMNS] if isinstance(stored, dict) else [None]
-    if (
-        not all(isinstance(column, list) and len(column) == count for column in columns)
-        or not all(is_class(value, num_classes) for value in columns[0])
-        or not all(type(value) is float and 0 <= value <= 1 for value in columns[1])
-    ):
+    if not _are_predictions(stored, count, num_classes):
         raise UserError(f"{path} does not hold the predictions of a refit; delete it to repeat the refit.")
     return dict(stored)
 
@@ -110,8 +155,7 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     """Classes that a training without the labels at ``held_out`` predicts for their images, with confidences."""
     fold = broadcast_from_main(lambda: folder.inside("folds", str(number)))
     done = folder.folds / f"{number}.json"
-    classes = inputs.split.num_classes
-    stored = broadcast_from_main(lambda: _read_finished(done, len(held_out), classes) if done.exists() else None)
+    stored = broadcast_from_main(lambda: _read_finished_refit(done, len(held_out), inputs.split.num_classes))
     if stored is not None:
         return np.array(stored["predicted"], dtype=np.int64), np.array(stored["confidence"])
     broadcast_from_main(fold.create)
@@ -131,8 +175,14 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     confidence = confidences(preds)
     columns = dict(zip(COLUMNS, (preds.classes.tolist(), confidence.tolist()), strict=True))
     broadcast_from_main(lambda: write_json(done, columns))
-    broadcast_from_main(lambda: shutil.rmtree(fold.path))
+    broadcast_from_main(lambda: _remove(fold.path))
     return preds.classes, confidence
+
+
+def _remove(path: Path) -> None:
+    with explain_disk_errors(path):
+        if path.exists():
+            shutil.rmtree(path)
 
 
 def _no_evaluation(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Positions]:

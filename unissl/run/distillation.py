@@ -29,6 +29,7 @@ from unissl.features import (
 from unissl.run.inputs import RunInputs
 from unissl.training.checkpoint import TrainState
 from unissl.types import UNLABELLED, Split
+from unissl.utils.mmap_rows import whole
 
 Rows = npt.NDArray[np.int64]
 
@@ -69,7 +70,7 @@ def predict_without_fine_tuning(
 
 
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:
-    scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(features[rows])))
+    scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(whole(features)[rows])))
     return scaled
 
 

@@ -17,6 +17,7 @@ from unissl.run_folder import RunFolder
 from unissl.splits import read_split, write_split
 from unissl.types import ImageTable, Split
 from unissl.utils.atomic import read_json, write_json
+from unissl.utils.mmap_rows import whole
 
 BLOCK = 1024
 """Images hashed at a time."""
@@ -77,5 +78,5 @@ def table_fingerprint(table: ImageTable) -> str:
 def _hash_pixels(table: ImageTable) -> str:
     digest = hashlib.sha256()
     for start in range(0, len(table), BLOCK):
-        digest.update(np.ascontiguousarray(table.images[start : start + BLOCK]).data)
+        digest.update(np.ascontiguousarray(whole(table.images)[start : start + BLOCK]).data)
     return digest.hexdigest()

@@ -200,6 +200,7 @@ def initialise_folder(folder: RunFolder, inputs: RunInputs) -> None:
 def write_config_and_split(folder: RunFolder, inputs: RunInputs) -> None:
     """Write both files or neither."""
     folder.create()
+    folder.remove_partial_files()
     try:
         write_text(folder.config, to_toml(effective_tree(inputs.config)))
         write_split(inputs.split, folder.split)
@@ -253,8 +254,8 @@ def train_and_save(
         test = None if inputs.test_views is None else predict(inputs.test_views)
     if baselines is not None and shipped is not None and shipped.baseline is not None:
         pool, test = predict_with_baseline(inputs, shipped.baseline)
-        held_out = baselines.held_out[shipped.name], baselines.confidence[shipped.name]
-        cross_validation = write_held_out(folder, inputs, *held_out)  # the estimate is of what is shipped
+        if cross_validation is not None:  # the estimate is of what is shipped
+            cross_validation = write_held_out(folder, inputs, baselines.held_out[shipped.name], cross_validation)
     seconds += time.monotonic() - after_cross_validation
     result = RunResult(
         state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds, baselines, shipped

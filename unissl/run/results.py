@@ -272,7 +272,8 @@ def baseline_results(inputs: RunInputs, result: RunResult) -> dict[str, Any]:
         table = baselines_summary(baselines.test, dataset.test.labels, result.test.classes, inputs.split.num_classes)
     elif result.cross_validation is not None:
         predicted = result.cross_validation.predicted
-        table = baselines_summary(baselines.held_out, inputs.split.labels, predicted, inputs.split.num_classes)
+        held_out = {name: refits.predicted for name, refits in baselines.held_out.items()}
+        table = baselines_summary(held_out, inputs.split.labels, predicted, inputs.split.num_classes)
     else:
         table = {}
     return {"baselines": table, "shipped": shipped.to_summary()}

@@ -17,7 +17,7 @@ from unissl.baselines import LinearClassifier, SimpleClassifier, fit_simple_base
 from unissl.evaluation.intervals import Bools, paired_gain
 from unissl.evaluation.metrics import score
 from unissl.evaluation.predictions import Predictions
-from unissl.run.cross_validation import Confidences, confidences
+from unissl.run.cross_validation import CrossValidated, confidences
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
 from unissl.types import UNLABELLED, Split
@@ -37,10 +37,8 @@ class Baselines:
     """The simple baselines of a run, and their predictions."""
 
     classifiers: Mapping[str, SimpleClassifier]
-    held_out: Classes
-    """For all labels, from cross-validation; -1 where a label was never left out."""
-    confidence: Mapping[str, Confidences]
-    """Of these predictions."""
+    held_out: Mapping[str, CrossValidated]
+    """For the labels that cross-validation leaves out."""
     test: Classes
     """For the test images."""
 
@@ -65,8 +63,8 @@ def fit_baselines(inputs: RunInputs) -> Baselines | None:
     split = inputs.split
     features = clean_features(views, np.concatenate([split.labelled, split.unlabelled]))
     classifiers = fit_simple_baselines(features, labels_of(split), split.num_classes)
-    held_out: Classes = {name: np.full(len(split.labelled), -1, dtype=np.int64) for name in classifiers}
-    confidence = {name: np.zeros(len(split.labelled)) for name in classifiers}
+    labels = len(split.labelled)
+    held_out = {name: CrossValidated(np.full(labels, -1, dtype=np.int64), np.zeros(labels)) for name in classifiers}
     for positions in inputs.folds:
         kept = without_labels(split, positions, inputs.dataset.train.groups)
         rows = np.concatenate([kept.labelled, kept.unlabelled])
@@ -74,13 +72,14 @@ def fit_baselines(inputs: RunInputs) -> Baselines | None:
         x = clean_features(views, split.labelled[positions])
         for name, classifier in refitted.items():
             preds = Predictions(classifier.logits(x).softmax(-1).numpy())
-            held_out[name][positions], confidence[name][positions] = preds.classes, confidences(preds)
+            held_out[name].predicted[positions] = preds.classes
+            held_out[name].confidence[positions] = confidences(preds)
     test: Classes = {}
     if inputs.test_views is not None:
         assert isinstance(inputs.test_views, FeatureViews)
         x = clean_features(inputs.test_views, np.arange(len(inputs.test_views)))
         test = {name: classifier.logits(x).argmax(1).numpy() for name, classifier in classifiers.items()}
-    return Baselines(classifiers, held_out, confidence, test)
+    return Baselines(classifiers, held_out, test)
 
 
 def clean_features(views: FeatureViews, rows: Positions) -> Tensor:
@@ -101,7 +100,7 @@ def choose_classifier(method: str, predicted: Positions | None, truth: Positions
     tested = predicted >= 0
     right = predicted[tested] == truth[tested]
     candidates = {
-        name: baselines.held_out[name][tested] == truth[tested]
+        name: baselines.held_out[name].predicted[tested] == truth[tested]
         for name, classifier in baselines.classifiers.items()
         if isinstance(classifier, LinearClassifier)
     }

@@ -23,13 +23,13 @@ HELD_OUT = ("heldout", "heldout_labels")
 """Written only if labels are held out."""
 
 
-def write_split(split: Split, path: Path) -> None:
+def write_split(split: Split, path: Path, *, overwrite: bool = True) -> None:
     """One key per line; the order of the rows is kept, since batches are drawn by position."""
     tree: dict[str, Any] = {"format": FORMAT, "version": VERSION, "num_classes": split.num_classes}
     keys = (*ROW_LISTS, *HELD_OUT) if len(split.heldout) else ROW_LISTS
     tree |= {key: getattr(split, key).tolist() for key in keys}
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in tree.items()]
-    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n", overwrite=overwrite)
 
 
 def read_split(path: Path, num_rows: int | None = None) -> Split:

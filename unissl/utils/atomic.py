@@ -129,8 +129,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda draft: _write(draft, text))
+def write_text(path: Path, text: str, *, overwrite: bool = True) -> None:
+    write_atomically(path, lambda draft: _write(draft, text), overwrite=overwrite)
 
 
 def _write(path: Path, text: str) -> None:
@@ -153,8 +153,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, 
         raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2) + "\n")
+def write_json(path: Path, value: Any, *, overwrite: bool = True) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n", overwrite=overwrite)
 
 
 def read_json(path: Path) -> Any:

@@ -15,13 +15,14 @@ import io
 import json
 import os
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from filelock import FileLock, Timeout
 from unissl.errors import UserError
 from unissl.utils.atomic import open_regular, require_real_folder, require_regular_file
 from unissl.utils.bounded_io import MAX_SPLIT_BYTES, open_file, parse_json, read_text
+from unissl.utils.ownership import only_writable_by_user, writable_by_others
 
 FORMAT = 4
 """Raised whenever the decoded pixels or the files of an entry change meaning."""
@@ -40,6 +42,9 @@ PARTIAL_DAYS = 7
 MAX_HASHED_SOURCES = 16
 """Up to this many source files are hashed whole into the manifest; a folder of photos is not."""
 
+FRONT = 128
+"""Bytes of the header of an array file."""
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 SMALL_FILE = 16 << 20
 """Up to this many bytes a file of an entry is hashed whenever it is opened."""
 
@@ -89,9 +94,11 @@ def cached(
     """
     if stats is None:
         stats = [size_and_time(path) for path in sources]
-    state = [(os.path.abspath(path), *stat) for path, stat in zip(sources, stats, strict=True)]
+    state = [(os.path.abspath(path), *facts) for path, facts in zip(sources, stats, strict=True)]
     key = hashlib.sha256(json.dumps([FORMAT, kind, settings, state], sort_keys=True).encode()).hexdigest()[:24]
     final = cache_folder() / f"{kind}-{key}"
+    if final.parent.exists():
+        _check_private(final.parent)
     entry = _open(final)
     if entry is not None:
         with suppress(OSError):  # the time of the last use; a read-only cache does without
@@ -128,11 +135,12 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
     require_real_folder(final.parent, final.name)
     if not _can_resume(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(exist_ok=True)
+    temporary.mkdir(mode=0o700, exist_ok=True)
     try:
         meta = dict(build(temporary))
         files = {}
         for path in sorted(path for path in temporary.iterdir() if not path.name.startswith(".")):
+            path.chmod(path.stat().st_mode & ~WRITABLE_BY_OTHERS)
             _flush(path)
             files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path), "front": _front(path)}
         manifest = temporary / "manifest.json"
@@ -170,25 +178,63 @@ def _open(folder: Path) -> Entry | None:
         manifest = parse_json(read_text(folder / "manifest.json", MAX_SPLIT_BYTES))  # may name every image
         if manifest.pop("digest") != _digest(manifest):
             return None
+        if not _is_own(folder.lstat()):
+            return None
         arrays, hashes = {}, {}
         for name, facts in manifest["files"].items():
-            size = (folder / name).stat().st_size
-            if not (folder / name).is_file() or size != facts["bytes"] or _front(folder / name) != facts["front"]:
-                return None
-            if size <= SMALL_FILE and _sha256(folder / name) != facts["sha256"]:
-                return None
             stem = name.removesuffix(".npy")
-            arrays[stem] = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+            with open_file(folder / name) as file:  # the file that is checked is the one that is mapped
+                if not _is_intact(file, facts):
+                    return None
+                arrays[stem] = _map(file)
             hashes[stem] = str(facts["sha256"])
         return Entry(arrays, manifest["meta"], hashes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
+def _is_intact(file: io.BufferedReader, facts: Mapping[str, Any]) -> bool:
+    """Whether an open file is as its manifest says, and nobody else may write to it."""
+    state = os.fstat(file.fileno())
+    if not _is_own(state) or state.st_size != facts["bytes"]:
+        return False
+    if hashlib.sha256(file.read(FRONT)).hexdigest() != facts["front"]:
+        return False
+    file.seek(0)
+    return state.st_size > SMALL_FILE or hashlib.file_digest(file, "sha256").hexdigest() == facts["sha256"]
+
+
+def _map(file: io.BufferedReader) -> Array:
+    """The array of an open .npy file, as a read-only memory map."""
+    file.seek(0)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran_order, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("an array of Python objects")
+    order: Literal["F", "C"] = "F" if fortran_order else "C"
+    return np.memmap(file, dtype=dtype, shape=shape, order=order, mode="r", offset=file.tell())
+
+
+def _is_own(state: os.stat_result) -> bool:
+    return only_writable_by_user(state, own_group=True)
+
+
+def _check_private(folder: Path) -> None:
+    """Raise if other users may write to the cache: they would decide what is learnt."""
+    found = writable_by_others(folder, own_group=True)
+    if found is not None:
+        raise UserError(
+            f"Other users may write to {found}, so the image cache {folder} cannot be trusted; change that with chmod "
+            "go-w, or set $UNISSL_CACHE to a folder of your own."
+        )
+
+
 @contextmanager
 def _lock(final: Path) -> Iterator[None]:
     # Compiled code is read only from a folder that no other user may write to, whatever the umask.
     final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_private(final.parent)
     lock = FileLock(require_regular_file(final.with_name(f"{final.name}.lock")))
     try:
         lock.acquire(timeout=2)
@@ -263,7 +309,7 @@ def _sha256(path: str | Path) -> str:
 def _front(path: Path) -> str:
     """Hash of the header of an array file, which has type and shape."""
     with open_file(path) as file:
-        return hashlib.sha256(file.read(128)).hexdigest()
+        return hashlib.sha256(file.read(FRONT)).hexdigest()
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -3,6 +3,9 @@
 Pages that were read stay mapped, and the system maps their neighbours, too: after some thousand random rows the whole
 table counts as memory of this process. So the pages are released now and then. They stay in the file cache of the
 system, which all processes share.
+
+Reading a mapped page that its file no longer has kills the process with a bus error, without a word. So the size of the
+file is looked at before rows are read: a truncated file is a sentence, unless it is truncated within the same read.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from unissl.errors import UserError
+
 MAX_MAPPED = 256 << 20
 """Bytes that may be mapped at a time; pages of a smaller table are never released."""
 READ_AHEAD = 64 << 10
@@ -22,9 +27,20 @@ READ_AHEAD = 64 << 10
 _mapped_bytes: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
 
 
+def whole(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``table`` itself; an error if it is memory-mapped and its file was truncated since."""
+    pages = getattr(table, "_mmap", None)
+    if pages is not None and pages.size() < len(pages):
+        raise UserError(
+            f"{getattr(table, 'filename', 'A mapped file')} was truncated while it was in use; repeat the command, "
+            "with --resume if a run had begun, and it is written again."
+        )
+    return table
+
+
 def take_rows(table: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """``table[rows]``; releases mapped pages of a large memory-mapped table."""
-    values = table[rows]
+    values = whole(table)[rows]
     pages = getattr(table, "_mmap", None)
     if pages is None or table.nbytes <= MAX_MAPPED or not hasattr(mmap, "MADV_DONTNEED"):
         return values

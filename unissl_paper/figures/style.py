@@ -101,7 +101,7 @@ def check_format(path: Path) -> None:
 
 
 def save(drawn: CaptionedFigure, path: Path) -> None:
-    """Write the figure with its caption as metadata; the same figure gives the same bytes."""
+    """Write the figure with its caption as metadata, where no file is yet; the same figure gives the same bytes."""
     check_format(path)
     kind = path.suffix.lower()[1:]
     kinds: dict[str, dict[str, str | None]] = {
@@ -109,4 +109,8 @@ def save(drawn: CaptionedFigure, path: Path) -> None:
         "pdf": {"CreationDate": None, "Subject": drawn.caption},
         "png": {"Description": drawn.caption},
     }
-    write_atomically(path, lambda partial: drawn.figure.savefig(partial, format=kind, metadata=kinds[kind], dpi=200))
+
+    def write(partial: Path) -> None:
+        drawn.figure.savefig(partial, format=kind, metadata=kinds[kind], dpi=200)
+
+    write_atomically(path, write, overwrite=False)

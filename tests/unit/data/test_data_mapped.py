@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+import torch
 
+from unissl.augment import AugmentConfig
+from unissl.augment.feature_views import FeatureViews
+from unissl.data.images.resized import ResizedImages
+from unissl.distil.student import select_maps
+from unissl.errors import UserError
 from unissl.utils import mmap_rows as mapped
 from unissl.utils.mmap_rows import take_rows
 
 MEGABYTE = 1 << 20
+CPU = torch.device("cpu")
 
 
 def resident(path: Path) -> int:
@@ -43,6 +54,31 @@ def test_memory_stays_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert np.array_equal(take_rows(images, rows), np.load(table, mmap_mode="r")[rows])
         most = max(most, resident(table) if number else 0)
     assert most <= 8 * MEGABYTE
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        take_rows,
+        lambda images, rows: ResizedImages(images.reshape(-1, 32, 32, 1), 16)[rows],
+        lambda images, rows: FeatureViews(floats(images), AugmentConfig(), CPU)("none", rows),
+        lambda images, rows: select_maps(floats(images).reshape(-1, 1, 4, 4, 16), rows, 0 * rows, CPU),
+    ],
+)
+def test_a_file_that_is_truncated_while_it_is_mapped(
+    table: Path, read: Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], object]
+) -> None:
+    """Otherwise the process would be killed by a bus error, without a word."""
+    images, rows = np.load(table, mmap_mode="r"), np.array([5, 3, 3])
+    read(images, rows)
+    os.truncate(table, 4096)
+    with pytest.raises(UserError, match=r"table\.npy was truncated while it was in use; repeat the command"):
+        read(images, rows)
+
+
+def floats(images: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """One view of 256 features per row, mapped too."""
+    return images.view(np.float32).reshape(len(images), 1, -1)
 
 
 def test_arrays_and_small_maps_are_left_alone(table: Path) -> None:

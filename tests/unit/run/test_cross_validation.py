@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.data import Dataset
+from unissl.errors import UserError
 from unissl.run.config import RunConfig, build_config
 from unissl.run.cross_validation import cross_validate
 from unissl.run.folds import make_folds, without_labels
@@ -19,7 +21,7 @@ from unissl.run.inputs import RunInputs
 from unissl.run_folder import RunFolder
 from unissl.training.trainer import Trainer
 from unissl.types import ImageTable, Split
-from unissl.utils.atomic import read_json
+from unissl.utils.atomic import read_json, write_json
 
 CPU = torch.device("cpu")
 
@@ -146,9 +148,47 @@ def test_refits_that_are_done_are_not_repeated(tmp_path: Path, monkeypatch: pyte
         cross_validate(folder, inputs)
     again = cross_validate(folder, inputs)
     assert len(starts) == 5  # two done, the third begun twice, the fourth
-    assert not [path for path in (folder.path / "folds").iterdir() if path.is_dir()]
+    assert not (folder.path / "folds").exists()
     whole = validate(tmp_path / "other", config, split, views)
     assert again is not None and again.summary == whole
+
+
+@pytest.mark.parametrize("removal", [1, 4, 5])
+def test_nothing_of_the_refits_is_left_by_a_kill_before_they_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: int
+) -> None:
+    """The folder of the first refit, of the last one, and of all, when the results are complete."""
+    split, views = blobs()
+    config, train, remove, starts, removals = settings(steps=2), Trainer.run, shutil.rmtree, [], []
+
+    def count(trainer: Trainer) -> None:
+        starts.append(trainer.title)
+        train(trainer)
+
+    def stop(path: Path) -> None:
+        removals.append(path)
+        if len(removals) == removal:
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr(Trainer, "run", count)
+    monkeypatch.setattr("shutil.rmtree", stop)
+    with pytest.raises(KeyboardInterrupt):
+        validate(tmp_path, config, split, views)
+    again = validate(tmp_path, config, split, views)
+    assert len(starts) == 4  # every refit once
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["cross_validation.json"]
+    assert again == validate(tmp_path / "other", config, split, views)
+
+
+@pytest.mark.parametrize(("key", "values"), [("rows", [1] * 24), ("truth", [0] * 24), ("predicted", [3] * 24)])
+def test_results_about_other_labels_are_refused(tmp_path: Path, key: str, values: list[int]) -> None:
+    split, views = blobs()
+    validate(tmp_path, settings(steps=2), split, views)
+    path = tmp_path / "run" / "cross_validation.json"
+    write_json(path, read_json(path) | {key: values})
+    with pytest.raises(UserError, match="not about the labels of this run; delete it"):
+        validate(tmp_path, settings(steps=2), split, views)
 
 
 def test_no_estimate_where_it_is_not_wanted_or_not_possible(tmp_path: Path) -> None:

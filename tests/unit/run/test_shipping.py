@@ -8,6 +8,7 @@ import torch
 
 from unissl.baselines import LinearClassifier, NearestNeighbours
 from unissl.evaluation.intervals import paired_gain
+from unissl.run.cross_validation import CrossValidated
 from unissl.run.shipping import Baselines, Shipped, baselines_summary, choose_classifier, standard_errors
 
 TRUTH = np.tile([0, 1], 20)
@@ -22,9 +23,9 @@ def wrong(count: int) -> np.ndarray:
 
 def choose(method_wrong: int | None, **baselines_wrong: int) -> Shipped:
     classifiers = {name: NEIGHBOURS if name == "neighbours" else LINEAR for name in baselines_wrong}
-    held_out = {name: wrong(count) for name, count in baselines_wrong.items()}
+    held_out = {name: CrossValidated(wrong(count), np.ones(len(TRUTH))) for name, count in baselines_wrong.items()}
     predicted = None if method_wrong is None else wrong(method_wrong)
-    return choose_classifier("sage", predicted, TRUTH, Baselines(classifiers, held_out, {}, {}))
+    return choose_classifier("sage", predicted, TRUTH, Baselines(classifiers, held_out, {}))
 
 
 def test_the_method_is_shipped_unless_a_baseline_is_clearly_better() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.images.decode import scale_arrays
+from unissl.utils.mmap_rows import whole
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -30,4 +31,4 @@ class ResizedImages:
         return len(self.images)
 
     def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Pixels:
-        return scale_arrays(self.images[rows], self.size)
+        return scale_arrays(whole(self.images)[rows], self.size)

@@ -80,8 +80,12 @@ def export_model(run: str | Path | RunFolder, out: str | Path | None = None, for
             f"The exported network differs from the trained one by {difference:.1e} in probability, so it was not "
             f"written to {path}; please report this with the versions of torch and of {', '.join(exporter.packages)}."
         )
-    write_atomically(path, lambda partial: _write_bytes(partial, content))
-    write_json(description_path, description)
+    write_atomically(path, lambda partial: _write_bytes(partial, content), overwrite=False)
+    try:
+        write_json(description_path, description, overwrite=False)
+    except UserError:
+        path.unlink()  # both or neither, so that the command can be repeated
+        raise
     return Exported(path, description_path, difference, len(images), compared_on)
 
 

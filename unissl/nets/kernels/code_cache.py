@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 from unissl.errors import UserError
 from unissl.utils.atomic import open_regular, require_real_folder
 from unissl.utils.cache import cache_folder
+from unissl.utils.ownership import only_writable_by_user, writable_by_others
 
 HASH_SIZE = hashlib.sha256().digest_size
 
@@ -27,29 +27,16 @@ def code_path(*inputs: str) -> Path:
 def read_code(path: Path) -> bytes | None:
     """The stored code; None where there is none that can be trusted."""
     try:
-        if not all(_only_writable_by_user(folder.lstat()) for folder in (path.parent, path.parent.parent)):
+        if not all(only_writable_by_user(folder.lstat()) for folder in (path.parent, path.parent.parent)):
             return None
-        if not all(_cannot_be_exchanged(folder.stat()) for folder in path.parent.parent.resolve().parents):
+        if writable_by_others(path.parent.parent) is not None:
             return None
         with open_regular(path, "rb") as file:  # no link, and the file that is checked is the one that is read
-            content = file.read() if _only_writable_by_user(os.fstat(file.fileno())) else b""
+            content = file.read() if only_writable_by_user(os.fstat(file.fileno())) else b""
     except (OSError, UserError):
         return None
     digest, code = content[:HASH_SIZE], content[HASH_SIZE:]
     return code if hashlib.sha256(code).digest() == digest else None
-
-
-def _only_writable_by_user(state: os.stat_result) -> bool:
-    """Whether no other user but root can have written it; the cache folder may be shared, and the code will be run."""
-    if not hasattr(os, "getuid"):
-        return True
-    return state.st_uid in (os.getuid(), 0) and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _cannot_be_exchanged(state: os.stat_result) -> bool:
-    """Whether no other user can rename what is in a folder. In /tmp everybody may write, but rename only their own."""
-    sticky = bool(state.st_mode & stat.S_ISVTX) and (not hasattr(os, "getuid") or state.st_uid in (os.getuid(), 0))
-    return sticky or _only_writable_by_user(state)
 
 
 def write_code(path: Path, code: bytes) -> None:
