@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unissl.cli.printing import echo
+
 
 def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     """Evaluate a trained model on the test images of its run, or on others.
@@ -41,9 +43,9 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     if images is None:
         raise UserError("The run has no test images; name some with --test.")
     evaluation = evaluate_model(model, images)
-    print(evaluation)
+    echo(evaluation)
     if evaluation.ood_images:
-        print(f"{evaluation.ood_images} out-of-distribution images: AUROC of the outlier score {evaluation.auroc:.4f}")
+        echo(f"{evaluation.ood_images} out-of-distribution images: AUROC of the outlier score {evaluation.auroc:.4f}")
     table = Table("class", "recall")
     for name, recall in evaluation.per_class_recall.items():
         table.add_row(name, "-" if recall is None else f"{recall:.3f}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unissl.cli.options import DataOptions, Overrides, combine_overrides
+from unissl.cli.printing import echo
 
 if TYPE_CHECKING:
     from unissl.run.pipeline import Run
@@ -98,31 +99,31 @@ def print_result(run: Run) -> None:
     summary = run.summary
     method, interval = summary["method"], run.interval
     if interval is None:
-        print(f"{method}: trained; without test images (--test or --holdout) there is no accuracy")
+        echo(f"{method}: trained; without test images (--test or --holdout) there is no accuracy")
     else:
         how = f"on {summary['test_images'] - summary.get('ood_test_images', 0):,} test images"
         if "accuracy" not in summary:
             how = f"cross-validated over {summary['cross_validation']['labels']} labels; --test would be more precise"
-        print(
+        echo(
             f"{method}: accuracy {interval.value:.4f} (95 % interval {interval.low:.3f} to {interval.high:.3f}), {how}"
         )
     if run.baseline is not None and run.accuracy is not None and run.baseline.accuracy is not None:
         gain = 100 * (run.accuracy - run.baseline.accuracy)
-        print(f"labels-only baseline: accuracy {run.baseline.accuracy:.4f}; gain over the baseline: {gain:+.1f} points")
+        echo(f"labels-only baseline: accuracy {run.baseline.accuracy:.4f}; gain over the baseline: {gain:+.1f} points")
     if "auroc" in summary:
         number = summary["ood_test_images"]
-        print(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
+        echo(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
     if summary["skipped"]:
-        print(f"{len(summary['skipped'])} files or folders were skipped; summary.json lists them with the reason")
+        echo(f"{len(summary['skipped'])} files or folders were skipped; summary.json lists them with the reason")
     if conflicts := conflicting_files(summary):
-        print(f"{conflicts} images with conflicting labels were treated as unlabelled; summary.json lists them")
+        echo(f"{conflicts} images with conflicting labels were treated as unlabelled; summary.json lists them")
     groups = duplicate_groups(summary)
     if groups:
         leaks = sum(group.leaks_test for group in groups)
         leak = (
             f"; in {leaks} of them a test image is also a training image, so the accuracy is too high" if leaks else ""
         )
-        print(f"{len(groups)} groups of duplicate images{leak}; summary.json lists them")
-    print(f"run folder: {run.folder.path}")
+        echo(f"{len(groups)} groups of duplicate images{leak}; summary.json lists them")
+    echo(f"run folder: {run.folder.path}")
     if run.report is not None:
-        print(f"report: {run.report}")
+        echo(f"report: {run.report}")

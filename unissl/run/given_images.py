@@ -18,6 +18,7 @@ from unissl.errors import UserError
 from unissl.run_folder import RunFolder
 from unissl.types import UNLABELLED
 from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
+from unissl.utils.csv_cells import to_cell
 
 FOLDER = ".inputs"
 """Hidden, so that the run folder still counts as empty."""
@@ -61,7 +62,8 @@ def _store_paths(paths: Sequence[Any], names: Sequence[str], target: Path) -> Co
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["file", "label"])
-    writer.writerows((os.path.relpath(path, root), name) for path, name in zip(absolute, names, strict=True))
+    files = (to_cell(os.path.relpath(path, root)) for path in absolute)
+    writer.writerows(zip(files, map(to_cell, names), strict=True))
     write_text(target, text.getvalue())
     return {"name": "folder", "root": root, "labels": str(target), "listed_only": True}
 
