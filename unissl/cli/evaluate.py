@@ -31,7 +31,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from unissl.inference.model import load_model
     from unissl.run.config import build_config
     from unissl.run_folder import RunFolder
-    from unissl.splits.open_set import load_data
+    from unissl.splits.open_set import announce_data, load_data
     from unissl.types import ImageTable
 
     folder = RunFolder(run)
@@ -39,6 +39,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     images: Path | ImageTable | None = test
     if test is None:
         config = build_config(read_toml(folder.config))
+        announce_data(config.data, config.split)
         images = load_data(config.data, config.split).test
     if images is None:
         raise UserError("The run has no test images; name some with --test.")

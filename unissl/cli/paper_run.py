@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from unissl.cli.printing import echo, plain_console
 from unissl.errors import UserError
 from unissl.training.signals import stop_hint
+from unissl.utils.cache import user_cache_folder
 from unissl_paper.engines import Engine
 from unissl_paper.engines.local import LocalEngine
 from unissl_paper.engines.ray import RayEngine
@@ -82,9 +83,7 @@ def parse_seeds(text: str | None) -> list[int] | None:
 
 def _scratch_folder() -> str:
     """Local folder for runs whose results go to a URL; they resume there on the same machine."""
-    from platformdirs import user_cache_path
-
-    return str(user_cache_path("unissl") / "paper")
+    return str(user_cache_folder() / "paper")
 
 
 def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Report]:
