@@ -2,16 +2,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo bench docs method-files test adversary versions lint clean
+.PHONY: install hashes demo bench docs method-files test adversary versions lint clean
 
 install: .venv/installed
 
-# torch first and pinned, so that nothing else can pull another build of it in.
-.venv/installed: constraints.txt pyproject.toml
+# Everything but torch by its published hash. torch is pinned by version alone, since its CPU and CUDA builds differ, and
+# comes before the package, so that nothing else can pull another build of it in.
+.venv/installed: constraints.txt requirements-hashed.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt torch setuptools
+	$(BIN)/pip install --quiet --require-hashes --no-deps --requirement requirements-hashed.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,onnx,photos,ray,transformers]'
 	touch $@
+
+# After a change of constraints.txt: the hashes of all files that PyPI publishes for its versions.
+hashes:
+	$(PYTHON) tools/lock_hashes.py
 
 demo: install
 	$(BIN)/unissl demo

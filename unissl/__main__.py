@@ -32,6 +32,7 @@ def main() -> None:
 
 
 def _main() -> None:
+    from unissl.errors import visible
     from unissl.training.signals import Interrupted, exit_on_signal, interrupt_message
 
     try:
@@ -40,10 +41,10 @@ def _main() -> None:
 
             run_command()
     except Interrupted as stop:
-        print(stop, file=sys.stderr)
+        print(visible(str(stop)), file=sys.stderr)
         sys.exit(stop.exit_code)
     except KeyboardInterrupt as stop:
-        print(interrupt_message(stop), file=sys.stderr)
+        print(visible(interrupt_message(stop)), file=sys.stderr)
         sys.exit(130)
 
 

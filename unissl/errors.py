@@ -1,8 +1,43 @@
-"""The exception that the command line shows as a sentence instead of a traceback."""
+"""The exception that the command line shows as a sentence instead of a traceback, and untrusted text in messages."""
+
+from __future__ import annotations
+
+import re
+
+MAX_SENTENCE = 500
+"""Characters of a message, whatever a file holds."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that a terminal obeys, or that reverse the order of the text after them; and bytes that are no UTF-8."""
 
 
 class UserError(Exception):
-    """A mistake that the user can fix. The message is one sentence that names the fix."""
+    """A mistake that the user can fix. The message is one sentence that names the fix.
+
+    It is stored on one line, without control characters, and cut in the middle if it is longer than
+    :data:`MAX_SENTENCE`: what is wrong is at its start and the fix at its end.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_sentence(message))
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Text with control characters written as ``\\x1b`` or ``\\u202e``; those in ``keep`` stay."""
+
+    def escaped(match: re.Match[str]) -> str:
+        character = match[0]
+        return character if character in keep else ascii(character)[1:-1]
+
+    return _CONTROL.sub(escaped, text)
+
+
+def one_sentence(message: str) -> str:
+    """A message on one line, of bounded length and without control characters."""
+    text = visible(" ".join(line.strip() for line in message.splitlines()))
+    if len(text) <= MAX_SENTENCE:
+        return text
+    kept = (MAX_SENTENCE - 5) // 2
+    return f"{text[:kept]} ... {text[-kept:]}"
 
 
 NOT_ENOUGH_MEMORY = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 import html5lib
@@ -29,7 +30,9 @@ def read_page(path: Path) -> str:
 
 
 def test_photos_with_their_baseline(photo_run: PhotoRun) -> None:
-    out = succeed("report", photo_run[0]).out
+    done = succeed("report", photo_run[0])
+    out, root = done.out, tomllib.loads((photo_run[0] / "config.toml").read_text())["data"]["root"]
+    assert f"reading what the run's config.toml names: {root}" in done.err
     page = photo_run[0] / "report.html"
     assert f"report: {page}" in out and "no images" not in out
     text = read_page(page)

@@ -15,11 +15,12 @@ from unissl.cli.export import export
 from unissl.cli.listings import datasets, methods
 from unissl.cli.paper import paper
 from unissl.cli.predict import predict
+from unissl.cli.printing import echo
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
 from unissl.distributed.group import launched, processes
-from unissl.errors import NOT_ENOUGH_MEMORY, UserError, is_memory_shortage
+from unissl.errors import NOT_ENOUGH_MEMORY, UserError, is_memory_shortage, one_sentence
 from unissl.training.signals import exit_on_signal, interrupt_message
 from unissl.utils.current_folder import ignore_current_folder
 from unissl.utils.progress import log_to_stderr
@@ -45,10 +46,10 @@ def main(arguments: list[str] | None = None) -> Never:
         code = _run([word for word in words if word != "--debug"], debug)
         out.flush()
         if code == 0 and out.error is not None and not out.reader_left:
-            print(
+            echo(
                 f"error: The output is lost, since standard output cannot be written ({out.error.strerror}); redirect "
                 "it to another file. Files that the command writes are complete.",
-                file=sys.stderr,
+                err=True,
             )
             code = OUTPUT_LOST
     sys.exit(code)
@@ -74,19 +75,19 @@ def _run(words: list[str], debug: bool) -> int:
         code: int | None = getattr(error, "exit_code", None)  # a run that was asked to stop
         if code is None or debug:
             raise
-        print(error, file=sys.stderr)
+        echo(error, err=True)
         return code
     return 0
 
 
 def _explain(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
-        print(interrupt_message(error), file=sys.stderr)
+        echo(interrupt_message(error), err=True)
         return 130
-    message = " ".join(str(error).split())
+    message = str(error)
     if isinstance(error, PermissionError):
         message = f"{error.filename} may not be read by this user; change its permissions or choose another."
     if isinstance(error, MemoryError):
         message = NOT_ENOUGH_MEMORY
-    print(f"error: {message}", file=sys.stderr)
+    echo(f"error: {one_sentence(message)}", err=True)
     return 2 if isinstance(error, CycloptsError) else 1

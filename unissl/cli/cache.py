@@ -27,7 +27,7 @@ def list_() -> None:
 
     from rich.table import Column, Table
 
-    from unissl.cli.printing import show
+    from unissl.cli.printing import echo, show
     from unissl.utils.cache import cache_folder
     from unissl.utils.cache_contents import list_cache
     from unissl.utils.file_names import printable
@@ -39,9 +39,7 @@ def list_() -> None:
             day = datetime.fromtimestamp(item.used).strftime("%Y-%m-%d %H:%M")
             table.add_row(printable(item.source) or "-", item.kind, f"{item.size / 1e6:,.1f}", day)
         show(table)
-    print(
-        f"{total(items)} in {printable(str(cache_folder()))}; `unissl cache clear --older-than DAYS` or --all removes"
-    )
+    echo(f"{total(items)} in {printable(str(cache_folder()))}; `unissl cache clear --older-than DAYS` or --all removes")
 
 
 Days = Annotated[float | None, Parameter(name="--older-than")]
@@ -61,6 +59,7 @@ def clear(*, older_than: Days = None, all_: Flag = False) -> None:
     all_
         Remove everything.
     """
+    from unissl.cli.printing import echo
     from unissl.utils.cache_contents import clear_cache
     from unissl.utils.file_names import printable
 
@@ -71,10 +70,10 @@ def clear(*, older_than: Days = None, all_: Flag = False) -> None:
     removed, kept = clear_cache(older_than or 0.0)
     for item in removed:
         source = f" of {printable(item.source)}" if item.source else ""
-        print(f"removed {item.kind}{source}: {item.size / 1e6:,.1f} MB")
+        echo(f"removed {item.kind}{source}: {item.size / 1e6:,.1f} MB")
     for item in kept:
-        print(f"kept {printable(item.path.name)}, which a process is building")
-    print(f"removed: {total(removed)}")
+        echo(f"kept {printable(item.path.name)}, which a process is building")
+    echo(f"removed: {total(removed)}")
 
 
 def total(items: Sequence[CacheItem]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unissl.cli.printing import echo
+
 
 def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     """Evaluate a trained model on the test images of its run, or on others.
@@ -29,7 +31,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from unissl.inference.model import load_model
     from unissl.run.config import build_config
     from unissl.run_folder import RunFolder
-    from unissl.splits.open_set import load_data
+    from unissl.splits.open_set import announce_data, load_data
     from unissl.types import ImageTable
 
     folder = RunFolder(run)
@@ -37,13 +39,14 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     images: Path | ImageTable | None = test
     if test is None:
         config = build_config(read_toml(folder.config))
+        announce_data(config.data, config.split)
         images = load_data(config.data, config.split).test
     if images is None:
         raise UserError("The run has no test images; name some with --test.")
     evaluation = evaluate_model(model, images)
-    print(evaluation)
+    echo(evaluation)
     if evaluation.ood_images:
-        print(f"{evaluation.ood_images} out-of-distribution images: AUROC of the outlier score {evaluation.auroc:.4f}")
+        echo(f"{evaluation.ood_images} out-of-distribution images: AUROC of the outlier score {evaluation.auroc:.4f}")
     table = Table("class", "recall")
     for name, recall in evaluation.per_class_recall.items():
         table.add_row(name, "-" if recall is None else f"{recall:.3f}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unissl.cli.printing import echo
+
 
 def export(run: Path, /, *, format: str = "onnx", out: Path | None = None) -> None:
     """Write a trained model as one file for other programs, checked against the original.
@@ -30,5 +32,5 @@ def export(run: Path, /, *, format: str = "onnx", out: Path | None = None) -> No
     exported = export_model(run, out, format)
     megabytes = exported.path.stat().st_size / 1e6
     agreement = f"within {exported.difference:.0e} of torch on {exported.images} {exported.compared_on}"
-    print(f"{exported.path} ({megabytes:.1f} MB): {agreement}")
-    print(f"input, output and preprocessing: {exported.description}")
+    echo(f"{exported.path} ({megabytes:.1f} MB): {agreement}")
+    echo(f"input, output and preprocessing: {exported.description}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
 
-from unissl.cli.printing import show
+from unissl.cli.printing import echo, show
 
 if TYPE_CHECKING:  # brings numpy, which --help can do without
     from unissl.data import DatasetCard
@@ -29,7 +29,7 @@ def datasets(*, markdown: bool = False) -> None:
     head = ("name", "classes", "size", "channels", "where")
     if markdown:
         lines = [head, ("---",) * len(head), *(_facts(card) for card in known())]
-        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        echo("\n".join("| " + " | ".join(line) + " |" for line in lines))
         return
     table = Table(Column(head[0], no_wrap=True), *head[1:-1], "here", head[-1])
     for card in known():
@@ -55,7 +55,7 @@ def methods(*, markdown: bool = False) -> None:
     head = ("name", "method", "venue", "family", "needs", "link")
     if markdown:
         lines = [head, ("---",) * len(head), *method_rows()]
-        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        echo("\n".join("| " + " | ".join(line) + " |" for line in lines))
         return
     table = Table(Column(head[0], no_wrap=True), *head[1:])
     for row in method_rows():

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from unissl.cli.paper_show import figure, table
+from unissl.cli.printing import echo
 from unissl.errors import UserError
 
 paper = App(
@@ -36,7 +37,7 @@ def list_(*, format: Format = "table") -> None:
     from unissl_paper.experiments.listing import HEAD, format_listing, listing
 
     if format != "table":
-        print(format_listing(listing(), format), end="")
+        echo(format_listing(listing(), format), end="")
         return
     from rich.table import Column, Table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from unissl.cli.printing import plain_console
+from unissl.cli.printing import echo, plain_console
 from unissl.errors import UserError
 from unissl.training.signals import stop_hint
+from unissl.utils.cache import user_cache_folder
 from unissl_paper.engines import Engine
 from unissl_paper.engines.local import LocalEngine
 from unissl_paper.engines.ray import RayEngine
@@ -39,7 +39,7 @@ def run_experiment(name: str, options: GridOptions, prepare: Prepare) -> None:
     selection = Selection(split_names(options.methods), split_names(options.columns), parse_seeds(options.seeds))
     status = grid_status(plan(experiment, options.scale, selection), options.out)
     for line in status.lines(options.jobs):
-        print(f"{name}, {options.scale}: {line}", flush=True)
+        echo(f"{name}, {options.scale}: {line}")
     if options.dry_run or not status.todo:
         return
     require_folder(options.out)
@@ -83,9 +83,7 @@ def parse_seeds(text: str | None) -> list[int] | None:
 
 def _scratch_folder() -> str:
     """Local folder for runs whose results go to a URL; they resume there on the same machine."""
-    from platformdirs import user_cache_path
-
-    return str(user_cache_path("unissl") / "paper")
+    return str(user_cache_folder() / "paper")
 
 
 def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Report]:
@@ -100,7 +98,7 @@ def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Rep
             bar.advance(task)
             line = f"{len(finished)}/{total} {describe(report)}"
             if not console.is_terminal:
-                print(line, file=sys.stderr, flush=True)
+                echo(line, err=True)
             elif report.state != "done":
                 bar.console.print(line)
     return finished
@@ -119,7 +117,7 @@ def describe(report: Report) -> str:
 def summarise(reports: list[Report], total: int, out: str) -> None:
     """Print the number of finished runs; raise if some are missing."""
     done = sum(report.state == "done" for report in reports)
-    print(f"{done} of {total} runs finished; all are in {out}")
+    echo(f"{done} of {total} runs finished; all are in {out}")
     reasons = Counter(report.reason or report.state for report in reports if report.state != "done")
     if not reasons and done == total:
         return

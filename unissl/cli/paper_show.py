@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from unissl.cli.printing import echo
+
 
 def table(
     name: str,
@@ -56,12 +58,12 @@ def table(
     selection = Selection(split_names(methods), split_names(columns), parse_seeds(seeds))
     text = render(make_tables(name, scale, runs, selection), format)
     if out is None:
-        print(text, end="")
+        echo(text, end="")
         return
     from unissl.utils.atomic import write_text
 
     write_text(out, text, overwrite=False)
-    print(f"written to {out}")
+    echo(f"written to {out}")
 
 
 def figure(
@@ -111,5 +113,5 @@ def figure(
     with paper_style():
         drawn = draw_runs(name, folders) if folders else draw_experiment(name, scale, runs, root)
         save(drawn, path)
-    print(drawn.caption)
-    print(f"written to {path}")
+    echo(drawn.caption)
+    echo(f"written to {path}")

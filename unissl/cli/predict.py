@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unissl.cli.printing import echo
 from unissl.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     with PredictionJournal(out, folder, files, torch.get_num_threads(), len(model.class_names)) as journal:
         torch.set_num_threads(journal.threads)
         if journal.done:
-            print(f"resuming after {journal.done} of {len(files)} files in {journal.path}", file=sys.stderr)
+            echo(f"resuming after {journal.done} of {len(files)} files in {journal.path}", err=True)
         try:
             for records in predict_with_progress(model, source, journal.done):
                 journal.append(records)
@@ -82,7 +82,7 @@ def predict_with_progress(model: Model, source: ImageSource, done: int = 0) -> I
     with Progress("predictions", len(files) - done) as progress:
         for records, reasons in predict_chunks(model, source, done):
             for position, reason in reasons.items():
-                print(f"skipped {printable(files[done + position])}: {reason}", file=sys.stderr)
+                echo(f"skipped {printable(files[done + position])}: {reason}", err=True)
             yield records
             done += len(records)
             progress.advance(len(records))
@@ -103,7 +103,8 @@ def print_predictions(model: Model, source: ImageSource) -> None:
 
     try:
         with printed_result() as handle:
-            write_csv(handle, file_tables(source.files or [], counted(), model.class_names))
+            tables = file_tables(source.files or [], counted(), model.class_names)
+            write_csv(handle, tables, escape_controls=True)
     except UnicodeEncodeError as error:
         letters = error.object[error.start : error.end]
         raise UserError(
@@ -134,7 +135,7 @@ def write_predictions(journal: PredictionJournal, folder: RunFolder, model: Mode
 def print_result(out: Path, files: int, reviews: Mapping[str, int]) -> None:
     """The number of files, and how many of them to review, by reason."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in reviews.items() if count)
-    print(f"{files} files in {out}; review: {reasons or 'none'}")
+    echo(f"{files} files in {out}; review: {reasons or 'none'}")
 
 
 def describe_threshold(row: SelectiveAccuracy, reached: int) -> str:

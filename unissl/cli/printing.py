@@ -1,8 +1,12 @@
-"""What the verbs print with rich: class names and paths appear as they are, never read as markup or emoji codes."""
+"""What the verbs print: class names and paths appear as they are, never read as markup or emoji codes, and with their
+control characters escaped, so that no name moves the cursor or changes the terminal."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+from unissl.errors import visible
 
 if TYPE_CHECKING:  # a verb that prints no table needs no rich
     from rich.console import Console
@@ -12,11 +16,25 @@ WIDE = 200
 """Columns where there is no terminal to fit: a pipe or a file should get every word whole."""
 
 
+LAYOUT = "\n\t"
+"""Control characters of our own texts."""
+
+
+def echo(text: object, *, err: bool = False, end: str = "\n") -> None:
+    """Print a text with its control characters escaped; verbs use this in place of ``print``."""
+    print(visible(str(text), keep=LAYOUT), file=sys.stderr if err else sys.stdout, end=end, flush=True)
+
+
 def plain_console(**options: Any) -> Console:
     """A console for text that is not ours: ``cat [tabby]`` and ``:cat:`` are printed letter by letter."""
     from rich.console import Console
+    from rich.text import Text
 
-    return Console(markup=False, emoji=False, **options)
+    class PlainConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(visible(text, keep=LAYOUT), **options)
+
+    return PlainConsole(markup=False, emoji=False, **options)
 
 
 def show(table: Table) -> None:

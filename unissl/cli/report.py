@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unissl.cli.printing import echo
+
 
 def report(run: Path, /, *, out: Path | None = None) -> None:
     """Write an HTML report: accuracy, calibration, images to review, recommendations.
@@ -28,7 +30,7 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
 
     written = write_report(RunFolder(run), out)
     if written.no_images_reason:
-        print(
+        echo(
             f"no images: {written.no_images_reason} Relative paths in config.toml start at the folder of the training."
         )
-    print(f"report: {written.path} ({written.path.stat().st_size / 1e6:.1f} MB)")
+    echo(f"report: {written.path} ({written.path.stat().st_size / 1e6:.1f} MB)")

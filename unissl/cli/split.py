@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from unissl.cli.options import DataOptions, Overrides, combine_overrides
+from unissl.cli.printing import echo
 
 
 def split(
@@ -60,4 +61,4 @@ def split(
     show(table)
     if out is not None:
         write_split(rows, out, overwrite=False)
-        print(f"written to {out}")
+        echo(f"written to {out}")

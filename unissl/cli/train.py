@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unissl.cli.options import DataOptions, Overrides, combine_overrides
+from unissl.cli.printing import echo
 
 if TYPE_CHECKING:
     from unissl.run.pipeline import Run
@@ -99,32 +100,32 @@ def print_result(run: Run) -> None:
     interval = run.interval
     method = summary.get("shipped", {}).get("classifier", summary["method"])
     if interval is None:
-        print(f"{method}: trained; without test images (--test or --holdout) there is no accuracy")
+        echo(f"{method}: trained; without test images (--test or --holdout) there is no accuracy")
     else:
         how = f"on {summary['test_images'] - summary.get('ood_test_images', 0):,} test images"
         if "accuracy" not in summary:
             how = f"cross-validated over {summary['cross_validation']['labels']} labels; --test would be more precise"
-        print(
+        echo(
             f"{method}: accuracy {interval.value:.4f} (95 % interval {interval.low:.3f} to {interval.high:.3f}), {how}"
         )
     print_baselines(run)
     if "auroc" in summary:
         number = summary["ood_test_images"]
-        print(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
+        echo(f"outlier score: AUROC {summary['auroc']:.4f} on {number:,} out-of-distribution test images")
     if summary["skipped"]:
-        print(f"{len(summary['skipped'])} files or folders were skipped; summary.json lists them with the reason")
+        echo(f"{len(summary['skipped'])} files or folders were skipped; summary.json lists them with the reason")
     if conflicts := conflicting_files(summary):
-        print(f"{conflicts} images with conflicting labels were treated as unlabelled; summary.json lists them")
+        echo(f"{conflicts} images with conflicting labels were treated as unlabelled; summary.json lists them")
     groups = duplicate_groups(summary)
     if groups:
         leaks = sum(group.leaks_test for group in groups)
         leak = (
             f"; in {leaks} of them a test image is also a training image, so the accuracy is too high" if leaks else ""
         )
-        print(f"{len(groups)} groups of duplicate images{leak}; summary.json lists them")
-    print(f"run folder: {run.folder.path}")
+        echo(f"{len(groups)} groups of duplicate images{leak}; summary.json lists them")
+    echo(f"run folder: {run.folder.path}")
     if run.report is not None:
-        print(f"report: {run.report}")
+        echo(f"report: {run.report}")
 
 
 def print_baselines(run: Run) -> None:
@@ -137,11 +138,11 @@ def print_baselines(run: Run) -> None:
         scores = [BaselineScore(run.baseline.config.method.name, accuracy, run.accuracy - accuracy), *scores]
     best = best_baseline(scores)
     if best is not None:
-        print("baselines: " + ", ".join(f"{score.name} {score.accuracy:.4f}" for score in scores))
+        echo("baselines: " + ", ".join(f"{score.name} {score.accuracy:.4f}" for score in scores))
         low_high = best.interval
         interval = (
             "" if low_high is None else f" (95 % interval {100 * low_high.low:+.1f} to {100 * low_high.high:+.1f})"
         )
-        print(f"gain over the best baseline, {best.name}: {100 * best.gain:+.1f} points{interval}")
+        echo(f"gain over the best baseline, {best.name}: {100 * best.gain:+.1f} points{interval}")
     if "shipped" in run.summary:
-        print(f"shipped classifier: {run.summary['shipped']['classifier']}; {run.summary['shipped']['reason']}")
+        echo(f"shipped classifier: {run.summary['shipped']['classifier']}; {run.summary['shipped']['reason']}")

@@ -39,6 +39,8 @@ class DataConfig(Settings):
     """Test images: for "folder" a folder with one subfolder per class, for "parquet" a parquet file or folder."""
     listed_only: bool = False
     """For "folder" with a label file: use only the images that the file names."""
+    follow_links: bool = False
+    """For "folder": read files and folders outside of it that links in it lead to; by default they are skipped."""
     image_size: int | None = Field(default=None, ge=4, le=1024)
     """Side in pixels that images are scaled to. Left out: as they are, and 32 for a folder or images of mixed sizes."""
     class_map: str | None = None

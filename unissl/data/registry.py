@@ -55,7 +55,9 @@ _SOURCES = {
     "stl10": _Source(load_stl10, frozenset({"root"})),
     "food101": _Source(load_food101, frozenset({"root"})),
     "imagenet127": _Source(load_imagenet127, frozenset({"root", "class_map"})),
-    "folder": _Source(load_folder, frozenset({"root", "labels", "test", "test_holdout", "listed_only", "groups"})),
+    "folder": _Source(
+        load_folder, frozenset({"root", "labels", "test", "test_holdout", "listed_only", "follow_links", "groups"})
+    ),
     "arrays": _Source(load_arrays, frozenset({"root", "test_holdout"})),
     "parquet": _Source(load_parquet, frozenset({"root", "test", "test_holdout"})),
 }
@@ -67,7 +69,7 @@ def load(config: DataConfig, index: FolderIndex | None = None) -> Dataset:
     if config.name not in _SOURCES:
         raise UserError(f"Unknown data set {config.name!r}.{did_you_mean(config.name, list(_SOURCES))}")
     source = _SOURCES[config.name]
-    for key in ("root", "labels", "test", "test_holdout", "class_map", "listed_only", "groups"):
+    for key in ("root", "labels", "test", "test_holdout", "class_map", "listed_only", "follow_links", "groups"):
         if getattr(config, key) not in (None, False) and key not in source.uses:
             setting = "--holdout (data.test_holdout)" if key == "test_holdout" else f"data.{key}"
             raise UserError(f"{setting} has no effect on {config.name!r}; leave it out.")

@@ -16,9 +16,11 @@ import numpy.typing as npt
 from PIL import Image
 from torch import Tensor
 
-from unissl.data.folder.index import list_images
+from unissl.data.folder.index import LINK_OUT
+from unissl.data.folder.index import find_images as scan_images
 from unissl.data.images.decode import Unreadable, decode_stream
 from unissl.errors import UserError
+from unissl.utils.progress import log
 
 Pixels = npt.NDArray[np.uint8]
 CHANNELS = (1, 3, 4)
@@ -114,12 +116,15 @@ def open_images(images: Any) -> ImageSource:
 
 
 def find_images(path: Path) -> list[str]:
-    """The file itself, or every image below the folder."""
+    """The file itself, or every image below the folder; links out of the folder are reported and not followed."""
     if path.is_file():
         return [os.fspath(path)]
     if not path.is_dir():
         raise UserError(f"There is no file or folder {path}; check the path.")
-    files = [os.path.join(path, name) for name in list_images(path)]
+    scan = scan_images(path)
+    for name in (name for name, reason in scan.skipped.items() if reason == LINK_OUT):
+        log.warning("skipped %s: a link out of the folder; name it or its target to include it", path / name)
+    files = [os.path.join(path, name) for name in scan.files]
     if not files:
         raise UserError(f"The folder {path} holds no images; name one that does.")
     return files

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unissl.errors import UserError
+from unissl.errors import UserError, visible
 from unissl.evaluation.predictions import Predictions
 from unissl.inference.review import REASONS, UNREADABLE, ReviewThresholds
 from unissl.types import UNLABELLED
 from unissl.utils.atomic import write_atomically
+from unissl.utils.csv_cells import to_cell
 from unissl.utils.file_names import writable
 from unissl.utils.parquet_file import open_parquet, read_columns
 
@@ -189,8 +190,16 @@ def write_table(path: Path, tables: Iterable[pa.Table], *, overwrite: bool = Tru
     write_atomically(path, write, overwrite=overwrite)
 
 
-def write_csv(handle: TextIO, tables: Iterable[pa.Table]) -> None:
-    """Numbers with four decimals; a missing value is an empty cell."""
+def write_csv(handle: TextIO, tables: Iterable[pa.Table], *, escape_controls: bool = False) -> None:
+    """Numbers with four decimals; a missing value is an empty cell, and text is no formula (:func:`to_cell`).
+
+    ``escape_controls`` is for standard output, which may be a terminal: names are then written without control
+    characters.
+    """
+
+    def text_cell(text: str | None) -> str | None:
+        return text and to_cell(visible(text) if escape_controls else text)
+
     writer = csv.writer(handle)
     for index, table in enumerate(tables):
         if index == 0:
@@ -199,6 +208,8 @@ def write_csv(handle: TextIO, tables: Iterable[pa.Table]) -> None:
         for column, field in zip(columns, table.schema, strict=True):
             if pa.types.is_floating(field.type):
                 column[:] = ["" if value is None else f"{value:.4f}" for value in column]
+            elif pa.types.is_string(field.type):
+                column[:] = [text_cell(text) for text in column]
         writer.writerows(zip(*columns, strict=True))
 
 

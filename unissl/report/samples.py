@@ -31,7 +31,7 @@ from unissl.report.outliers import Outliers, outliers_by_features
 from unissl.run.inputs import RunInputs
 from unissl.run.predictions_io import read_files
 from unissl.splits import read_split
-from unissl.splits.open_set import load_data
+from unissl.splits.open_set import announce_data, load_data
 from unissl.types import Outputs, Prediction, Split
 from unissl.utils.progress import Progress
 
@@ -103,6 +103,7 @@ def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Sampl
 
 def load_images(record: RunRecord) -> tuple[Dataset, Split]:
     """Data and split of a run, from disk; raises if they are not those of the run."""
+    announce_data(record.config.data, record.config.split)
     dataset = load_data(record.config.data, record.config.split)
     split = read_split(record.folder.split, len(dataset.train))
     if not is_same_data(record, dataset, split):

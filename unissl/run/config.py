@@ -126,6 +126,8 @@ def effective_tree(config: RunConfig) -> ConfigTree:
             tree["augment"].pop(key)
     if Needs.HELDOUT_LABELS not in get_method(config.method.name).needs:
         tree["split"].pop("calibration_fraction")
+    if not config.data.follow_links:
+        tree["data"].pop("follow_links")
     if not config.split.ood_classes:
         tree["split"].pop("ood_classes")
     if not config.net.pretrained:

@@ -18,6 +18,7 @@ from unissl.errors import UserError
 from unissl.run_folder import RunFolder
 from unissl.types import UNLABELLED
 from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
+from unissl.utils.csv_cells import to_cell
 
 FOLDER = ".inputs"
 """Hidden, so that the run folder still counts as empty."""
@@ -72,7 +73,7 @@ def _store_paths(paths: Sequence[Any], names: Sequence[str], groups: Sequence[st
     columns = {"file": [os.path.relpath(path, root) for path in absolute], "label": names}
     columns |= {} if groups is None else {"group": groups}
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerows(zip(*(map(to_cell, column) for column in columns.values()), strict=True))
     write_text(target, text.getvalue())
     return {"name": "folder", "root": root, "labels": str(target), "listed_only": True}
 

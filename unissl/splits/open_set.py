@@ -19,6 +19,7 @@ from unissl.data.images.decode import scale_arrays
 from unissl.errors import UserError, did_you_mean
 from unissl.splits import SplitConfig
 from unissl.types import OOD, ImageTable
+from unissl.utils.progress import log
 
 
 def load_data(data: DataConfig, split: SplitConfig, index: FolderIndex | None = None) -> Dataset:
@@ -31,6 +32,14 @@ def load_data(data: DataConfig, split: SplitConfig, index: FolderIndex | None = 
         chosen = DataConfig(name=split.ood_data, root=split.ood_root, image_size=size, test_limit=data.test_limit)
         dataset = add_ood_images(dataset, load(chosen), split.ood_data_classes)
     return dataset
+
+
+def announce_data(data: DataConfig, split: SplitConfig) -> None:
+    """Name the files and folders that the configuration of a run folder makes a command read: the folder may come from
+    somebody else."""
+    paths = [path for path in (data.root, data.labels, data.test, split.ood_root) if path is not None]
+    if paths:
+        log.info("reading what the run's config.toml names: %s", ", ".join(paths))
 
 
 def mark_ood_classes(dataset: Dataset, ood_classes: tuple[str, ...]) -> Dataset:

@@ -74,11 +74,20 @@ def save_array(path: Path, array: Array) -> None:
 def cache_folder() -> Path:
     """``$UNISSL_CACHE``, or the cache folder of the system."""
     path = os.environ.get("UNISSL_CACHE")
-    if path:
-        return Path(path)
+    return Path(path) if path else user_cache_folder()
+
+
+def user_cache_folder() -> Path:
+    """The cache folder of the system. For a user without a home folder some versions of platformdirs raise, and others
+    return a path that begins with ``~``, in the current folder."""
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("unissl"))
+    folder = Path("~")
+    with suppress(RuntimeError):
+        folder = Path(platformdirs.user_cache_dir("unissl"))
+    if folder.parts[0] == "~":
+        raise UserError("This user has no home folder for the cache; set $UNISSL_CACHE or $HOME to a folder.")
+    return folder
 
 
 def cached(

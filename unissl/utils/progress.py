@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from unissl.errors import visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -66,7 +68,7 @@ class _StderrHandler(logging.StreamHandler[IO[str]]):
 
     def format(self, record: logging.LogRecord) -> str:
         prefix = "warning: " if record.levelno >= logging.WARNING else ""
-        return prefix + record.getMessage()
+        return prefix + visible(record.getMessage(), keep="\n\t")
 
 
 def log_to_stderr() -> None:

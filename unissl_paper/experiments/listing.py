@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from unissl.utils.csv_cells import to_cell
 from unissl_paper.experiments import EXPERIMENTS
 from unissl_paper.experiments.experiment import Experiment
 from unissl_paper.grid.plan import plan
@@ -59,7 +60,7 @@ def format_listing(rows: list[Row], form: Literal["md", "csv", "json"]) -> str:
         return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
     if form == "csv":
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([HEAD, *(row.cells() for row in rows)])
+        csv.writer(text, lineterminator="\n").writerows([HEAD, *(map(to_cell, row.cells()) for row in rows)])
         return text.getvalue()
     lines = [HEAD, ("---", "---", "---:", "---:", "---:", "---"), *(row.cells() for row in rows)]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

@@ -11,7 +11,7 @@ from unissl.errors import UserError
 from unissl.inference.model import load_model
 from unissl.report.samples import predict_with_features
 from unissl.splits import SplitConfig
-from unissl.splits.open_set import load_data
+from unissl.splits.open_set import announce_data, load_data
 from unissl.utils.progress import Progress
 from unissl_paper.figures.series import FinishedRun
 
@@ -24,7 +24,9 @@ MAX_IMAGES = 2_000
 def test_features(run: FinishedRun, count: int = MAX_IMAGES) -> tuple[Floats, Labels]:
     """Features (n, d) before the classifier, by averaged weights, and true classes (n,) of images of known classes."""
     data = check(DataConfig, run.config.get("data", {}), where="data")
-    dataset = load_data(data, check(SplitConfig, run.config.get("split", {}), where="split"))
+    split = check(SplitConfig, run.config.get("split", {}), where="split")
+    announce_data(data, split)
+    dataset = load_data(data, split)
     if dataset.test is None or not (dataset.test.labels >= 0).any():
         raise UserError(f"{run.folder.path} has no test images with known classes; choose another run.")
     known = np.flatnonzero(dataset.test.labels >= 0)

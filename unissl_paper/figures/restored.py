@@ -13,7 +13,7 @@ from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, o
 from unissl.run.config import build_config, config_hash
 from unissl.run.inputs import prepare_inputs
 from unissl.run.setup import build_training, setup_device
-from unissl.splits.open_set import load_data
+from unissl.splits.open_set import announce_data, load_data
 from unissl.training import checkpoint
 from unissl.types import OOD, UNLABELLED
 from unissl_paper.figures.series import FinishedRun
@@ -40,6 +40,7 @@ def pool_graph(run: FinishedRun) -> PoolGraph:
         raise UserError(f"{run.folder.path} has no checkpoint, and its model has no projection head; train it again.")
     config = build_config(run.config)
     device = setup_device(config.machine)
+    announce_data(config.data, config.split)
     dataset = load_data(config.data, config.split)
     inputs = prepare_inputs(config, dataset, device)
     split = inputs.split

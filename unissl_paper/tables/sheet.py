@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from unissl.utils.csv_cells import to_cell
+
 Format = Literal["md", "csv", "latex", "html"]
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -98,7 +100,9 @@ def _markdown(sheet: Sheet) -> str:
 def _csv(sheet: Sheet) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([sheet.head, *sheet.rows])
+    # Numbers keep their sign; words are no formulas.
+    words = (tuple(map(to_cell, row[: sheet.words])) + row[sheet.words :] for row in sheet.rows)
+    writer.writerows([sheet.head, *words])
     return text.getvalue()
 
 

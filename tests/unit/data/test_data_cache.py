@@ -55,6 +55,18 @@ def assert_right(entry: Entry) -> None:
     assert entry.meta["class_names"] == ["a", "b"]
 
 
+@pytest.mark.adversary
+@pytest.mark.parametrize("old", [False, True])
+def test_a_user_without_a_home_is_asked_for_a_folder(old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UNISSL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # what it does for a user that passwd does not list
+    if old:
+        monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: f"~/.cache/{name}")
+    with pytest.raises(UserError, match=r"no home folder for the cache; set \$UNISSL_CACHE or \$HOME to a folder"):
+        cache_folder()
+
+
 def test_built_once_then_mapped_read_only(source: Path) -> None:
     build = Builder()
     assert_right(cached("x", [source], {}, build))

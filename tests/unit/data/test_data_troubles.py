@@ -238,7 +238,7 @@ def test_a_name_that_is_no_utf8_is_read_and_can_be_written_down(photos: Path) ->
     assert table.skipped == ((r"unlabeled/\xfe.png", "the file is empty"),)
 
 
-def test_linked_folders_are_followed_once(photos: Path) -> None:
+def test_linked_folders_are_followed_once_if_asked_for(photos: Path) -> None:
     elsewhere = photos.parent / "elsewhere"
     (elsewhere / "birds").mkdir(parents=True)
     plain().save(elsewhere / "birds" / "z.png")
@@ -247,7 +247,7 @@ def test_linked_folders_are_followed_once(photos: Path) -> None:
     (photos / "bird").symlink_to(elsewhere / "birds")
     (photos / "cat" / "dogs").symlink_to(photos / "dog")
     (photos / "unlabeled" / "again").symlink_to(elsewhere / "birds")
-    table = load_photos(photos)
+    table = load(DataConfig(name="folder", root=str(photos), follow_links=True)).train
     assert table.files == ("bird/z.png", "cat/a.png", "dog/a.png") and table.class_names == ("bird", "cat", "dog")
     assert [name for name, _ in table.skipped] == ["bird/back", "bird/self", "cat/dogs", "unlabeled/again"]
 

@@ -8,6 +8,10 @@ Three layouts are supported (unlabeled and labeled may be spelt with one l or tw
 
 Images directly in the root are unlabelled, and so are those with an empty label or -1 in the CSV. The order is that of
 the sorted relative paths. Files that look like an image and are not used are listed with the reason.
+
+Links to files and folders elsewhere are followed only with ``data.follow_links``: a folder from others could make a
+training read anything that its user may read. The root itself may be a link, and so may the files of ``listed_only``,
+which the user has named one by one. A link to a file inside the folder is one more image.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,6 +39,8 @@ UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
 OTHER_PARTS = {"test", "val", "valid", "validation"}
 SYSTEM_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information"}
 """Written by operating systems and network drives; the small images in them are not the user's."""
+LINK_OUT = "a link out of the folder, which is not followed; data.follow_links=true follows it"
+FOLLOW = "copy the images, or follow links with --set data.follow_links=true"
 ARCHIVE_SUFFIXES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zip"}
 
 Skipped = tuple[tuple[str, str], ...]
@@ -104,13 +110,13 @@ def scan_folder(config: DataConfig) -> FolderIndex | None:
             raise UserError("data.listed_only uses the files that a label file names; give one with --labels.")
         index = index_listed(Path(config.root), Path(config.labels))
     else:
-        index = index_folder(Path(config.root), config.labels, test_root)
+        index = index_folder(Path(config.root), config.labels, test_root, config.follow_links)
     index = _with_folder_groups(index) if config.groups == "folder" else index
     if index.groups is not None:
         require_separable(index.groups, index.labels, index.class_names)
     if test_root is None:
         return index
-    return replace(index, test=index_test_folder(test_root, index.class_names))
+    return replace(index, test=index_test_folder(test_root, index.class_names, config.follow_links))
 
 
 def _with_folder_groups(index: FolderIndex) -> FolderIndex:
@@ -120,14 +126,16 @@ def _with_folder_groups(index: FolderIndex) -> FolderIndex:
     return replace(index, groups=tuple(file.rpartition("/")[0] or None for file in index.files))
 
 
-def index_folder(root: Path, labels: str | None, test_root: Path | None) -> FolderIndex:
+def index_folder(root: Path, labels: str | None, test_root: Path | None, follow_links: bool = False) -> FolderIndex:
     """All training images below ``root``; ``test_root`` is a test folder that may be inside it."""
-    scan = find_images(root, test_root)
+    scan = find_images(root, test_root, follow_links)
     skipped = scan.all_skipped()
     issues: Mapping[str, tuple[str, ...]] = {}
     groups: Mapping[str, str] | None = None
     if labels is not None:
         file_labels = _labels_from_csv(root, labels, scan, test_root)
+        if not follow_links:
+            _check_labelled_links(root, file_labels, scan)
         label_names, issues, groups = file_labels.labels, file_labels.issues(), file_labels.groups
     else:
         folders = scan.subfolders()
@@ -164,14 +172,15 @@ def _groups_of(index: FolderIndex, groups: Mapping[str, str] | None) -> tuple[st
     return None if groups is None else tuple(groups.get(file) for file in index.files)
 
 
-def index_test_folder(root: Path, class_names: tuple[str, ...]) -> FolderIndex:
+def index_test_folder(root: Path, class_names: tuple[str, ...], follow_links: bool = False) -> FolderIndex:
     """A folder with one subfolder per class, whose names must be among ``class_names``."""
-    scan = find_images(root)
+    scan = find_images(root, follow_links=follow_links)
     for name in scan.subfolders():
         if name not in class_names and name not in scan.skipped:
             known = did_you_mean(name, list(class_names))
             raise UserError(f"The test folder {root} has a class {name!r} that the training images have not.{known}")
     _check_readable(root, scan)
+    _check_linked_folders(root, scan, scan.subfolders())
     label_names = {file: top for file in scan.files if (top := _top_folder(file)) is not None}
     loose = tuple((file, "in no class folder, so its class is unknown") for file in scan.files if not _top_folder(file))
     if not label_names:
@@ -184,10 +193,11 @@ def list_images(folder: Path, excluded: Path | None = None) -> list[str]:
     return list(find_images(folder, excluded).files)
 
 
-def find_images(folder: Path, excluded: Path | None = None) -> FolderScan:
-    """Walk through ``folder`` and the folders that its links lead to, each once, except for ``excluded``.
+def find_images(folder: Path, excluded: Path | None = None, follow_links: bool = False) -> FolderScan:
+    """Walk through ``folder``, and with ``follow_links`` through the folders that its links lead to, each once, except
+    for ``excluded``.
 
-    A link to a folder inside or around ``folder`` is not followed: it would list images twice, or lead in circles.
+    A link to a folder inside or around ``folder`` is never followed: it would list images twice, or lead in circles.
     """
     _require_folder(folder)
     home = os.path.realpath(folder)
@@ -218,20 +228,32 @@ def find_images(folder: Path, excluded: Path | None = None) -> FolderScan:
             elif real in entered or (linked and (_is_within(real, home) or _is_within(home, real))):
                 folders.remove(name)
                 scan.skipped[prefix + name] = "a link to a folder that is read elsewhere or leads in circles"
+            elif linked and not follow_links:
+                folders.remove(name)
+                scan.skipped[prefix + name] = LINK_OUT
+                continue
             entered.add(real)
         folders.sort()
         for name in files:
             if not _is_hidden(name):
-                _scan_file(os.path.join(parent, name), prefix + name, scan)
+                _scan_file(os.path.join(parent, name), prefix + name, scan, None if follow_links else home)
     if "." in scan.unreadable:
         raise UserError(f"The folder {folder} may not be read; change its permissions.")
     return replace(scan, files=dict(sorted(scan.files.items())))
 
 
-def _scan_file(path: str, relative: str, scan: FolderScan) -> None:
-    has_image_suffix = os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
+def _scan_file(path: str, relative: str, scan: FolderScan, bounds: str | None) -> None:
+    """Enter a file; a link to one outside the folder ``bounds`` is skipped, and not opened."""
+    suffix = os.path.splitext(path)[1].lower()
+    has_image_suffix = suffix in IMAGE_SUFFIXES
     try:
-        status = os.stat(path)
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            status = os.stat(path)
+            if bounds is not None and not _is_within(os.path.realpath(path), bounds):
+                if has_image_suffix or not suffix:
+                    scan.skipped[relative] = LINK_OUT
+                return
     except OSError:  # a dangling link, which the decoder reports
         if has_image_suffix:
             scan.files[relative] = -1, -1
@@ -271,6 +293,22 @@ def _labels_from_csv(root: Path, labels: str, scan: FolderScan, test_root: Path 
     return FileLabels(label_names, conflicts, file_labels.groups)
 
 
+def _check_labelled_links(root: Path, file_labels: FileLabels, scan: FolderScan) -> None:
+    """A label file may name files that the walk skipped; a label must not be lost in silence."""
+    home = os.path.realpath(root)
+    for file in file_labels.labels:
+        if file not in scan.files and not _is_within(_real(root, file), home):
+            raise UserError(f"The label file names {root / file}, which is behind a link out of {root}; {FOLLOW}.")
+
+
+def _check_linked_folders(root: Path, scan: FolderScan, folders: Iterable[str]) -> None:
+    """Class folders are often links to other disks: name the setting, since skipping one would lose a class."""
+    for folder in folders:
+        if scan.skipped.get(folder) == LINK_OUT:
+            target = os.path.realpath(root / folder)
+            raise UserError(f"The folder {root / folder} is a link to {target}, outside of {root}; {FOLLOW}.")
+
+
 def _may_be_elsewhere(root: Path, file: str, scan: FolderScan) -> bool:
     """Whether a file may be one of the test folder, which the walk left out: by a link, or named by the label file."""
     return file not in scan.files or os.path.islink(os.path.join(root, file))
@@ -301,7 +339,10 @@ def _labels_from_folders(root: Path, folders: Sequence[str], scan: FolderScan) -
         else:
             unused[file if top in labelled else top] += 1
     _check_readable(root, scan, pool)
+    _check_linked_folders(root, scan, sorted(pool | labelled | class_folders))
     for folder in sorted(class_folders - filled):
+        if any(file.startswith(f"{folder}/") for file, reason in scan.skipped.items() if reason == LINK_OUT):
+            raise UserError(f"The class folder {root / folder} holds only links to files elsewhere; {FOLLOW}.")
         if folder not in scan.skipped:
             raise UserError(f"The class folder {root / folder} holds no image; add at least one or remove the folder.")
     messages = ((name, f"{count} image(s) in no class folder and not in the pool") for name, count in unused.items())

@@ -2,8 +2,9 @@
 
 The separator is a comma, semicolon or tab; header, byte-order mark, quotes and either line ending are optional. A file
 may be given relative to the image folder or to the CSV file, absolute, with backslashes, in another case or without its
-suffix. Ambiguous lines are errors: a label on the wrong image is worse than a question. A file with conflicting labels
-is used as unlabelled and reported, unless a class would lose its last label.
+suffix. An apostrophe before a formula is removed (:mod:`unissl.utils.csv_cells`). Ambiguous lines are errors: a label
+on the wrong image is worse than a question. A file with conflicting labels is used as unlabelled and reported, unless a
+class would lose its last label.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 from unissl.errors import UserError, shortened
 from unissl.utils.bounded_io import open_file
+from unissl.utils.csv_cells import from_cell
 
 FILE_COLUMNS = (
     "file", "file_name", "filename", "file_path", "filepath", "path", "image_path", "image_file", "image_name",
@@ -34,13 +37,17 @@ GROUP_COLUMN = "group"
 """Optional: images of one series, patient or burst."""
 SEPARATORS = ",;\t"
 NO_LABEL = ("", "-1")
+SUFFIX = re.compile(r"(?<=[^/\0])\.[^./\0]*(?=\0|\Z)")
+"""Suffixes of names that are separated by NUL."""
 MAX_SAMPLED = 1000
 """Lines without a header that decide which column has the files."""
+MAX_NAMED_LABELS = 5
+"""Conflicting labels of a file that a message names."""
 CONFLICTING_LABELS = "has several labels in the label file"
 """Start of the image issue for files with conflicting labels."""
 
-Line = tuple[int, list[str]]
-"""Line number and cells."""
+Line = tuple[int, tuple[str, ...]]
+"""Line number and cells; tuples of strings cost the garbage collector nothing, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +79,15 @@ def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels
     for number, cells in lines[has_header:]:
         if len(cells) < min_cells:
             raise UserError(f"Line {number} of {path} has too few columns; give a file and a label.")
-        file = matcher.match(cells[file_column], number)
+        file = matcher.match(from_cell(cells[file_column]), number)
         if group_column is not None and cells[group_column]:
-            group = cells[group_column]
+            group = from_cell(cells[group_column])
             if groups.setdefault(file, group) != group:
                 raise UserError(
                     f"Line {number} of {path} puts {shortened(file)!r} into the group {shortened(group)!r}, and another"
                     f" line into {shortened(groups[file])!r}; keep one group per file."
                 )
-        label = None if cells[label_column] in NO_LABEL else cells[label_column]
+        label = None if cells[label_column] in NO_LABEL else from_cell(cells[label_column])
         first = labels.setdefault(file, label)
         if first != label:
             conflicts.setdefault(file, {first}).add(label)
@@ -107,7 +114,8 @@ def _none_last(label: str | None) -> tuple[bool, str]:
 
 
 def _join_labels(labels: Sequence[str | None]) -> str:
-    return " and ".join("none" if label is None else repr(shortened(label)) for label in labels)
+    shown = ["none" if label is None else repr(shortened(label)) for label in labels[:MAX_NAMED_LABELS]]
+    return " and ".join(shown + ([f"{len(labels) - len(shown)} more"] if len(labels) > len(shown) else []))
 
 
 def _read_lines(path: Path) -> list[Line]:
@@ -118,7 +126,7 @@ def _read_lines(path: Path) -> list[Line]:
     for separator in [separator for separator in SEPARATORS if separator in text] or [SEPARATORS[0]]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         try:
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+            lines = [(reader.line_num, tuple([cell.strip() for cell in row])) for row in reader]
         except csv.Error as error:
             problem = problem or f"line {reader.line_num}: {error}"
             continue
@@ -158,10 +166,10 @@ def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple
     file = next((header.index(name) for name in FILE_COLUMNS if name in header), None)
     label = next((header.index(name) for name in LABEL_COLUMNS if name in header), None)
     if len(header) == 2 and (file is None or label is None):
-        if (file is None and label is None) or any(matcher.is_file(cell) for cell in cells):
+        if (file is None and label is None) or any(matcher.is_file(from_cell(cell)) for cell in cells):
             sample = [row for _, row in lines[:MAX_SAMPLED]]
             for is_file in (matcher.is_exact, matcher.is_file):
-                counts = [sum(len(row) > i and is_file(row[i]) for row in sample) for i in (0, 1)]
+                counts = [sum(len(row) > i and is_file(from_cell(row[i])) for row in sample) for i in (0, 1)]
                 if counts[0] != counts[1]:
                     return (0, 1, False) if counts[0] > counts[1] else (1, 0, False)
             return 0, 1, False
@@ -178,113 +186,149 @@ def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple
     return file, label, True
 
 
-def _find_group_column(path: Path, header: list[str]) -> int | None:
+def _find_group_column(path: Path, header: Sequence[str]) -> int | None:
     found = [i for i, cell in enumerate(header) if cell.lower() == GROUP_COLUMN]
     if len(found) > 1:
         raise UserError(f"{path} has {len(found)} columns named 'group'; rename or remove all but one of them.")
     return found[0] if found else None
 
 
+class _Folder:
+    """A folder that a cell may mean: its absolute path, and its path below the image folder with a slash at the end,
+    ``below`` by name and ``real`` also by way of symbolic links; None if it is not inside."""
+
+    def __init__(self, path: str, below: str | None, real: str | None) -> None:
+        self.path, self.below, self.real = path, below, real
+        self.key = None if real is None else _folded(real)
+
+    def has_file(self, name: str) -> bool:
+        return name in self._entries and os.path.isfile(os.path.join(self.path, name))
+
+    @cached_property
+    def _entries(self) -> frozenset[str]:
+        try:
+            return frozenset(os.listdir(self.path))
+        except OSError:
+            return frozenset()
+
+
+Candidate = tuple[_Folder, str]
+"""A folder, and the name of a file in it."""
+
+
 class _FileMatcher:
-    """Finds the image that a cell names. Most cells are matched by string alone, without a look at the disk."""
+    """Finds the image that a cell names. Folders are resolved once each, so that most cells cost a few lookups."""
 
     def __init__(self, path: Path, root: Path, images: Iterable[str]) -> None:
         self.path, self.root = path, root
-        self._images = frozenset(images)
+        self._listed = tuple(images)
+        self._images = frozenset(self._listed)
         self._abs_root, self._real_root = os.path.abspath(root), os.path.realpath(root)
         self._bases = tuple(dict.fromkeys((self._abs_root, os.path.abspath(path.parent))))
-        self._real_folder, self._entries = cache(os.path.realpath), cache(_list_folder)
-        self._prefixes = [self._abs_root + "/"]
-        below_csv = _relative(self._abs_root, self._bases[-1])
-        if below_csv is not None and not os.path.isdir(root / below_csv):
-            self._prefixes.append(below_csv + "/")
+        self._folder, self._folders = cache(self._make_folder), cache(self._resolve)
 
     def is_exact(self, cell: str) -> bool:
         """Whether a cell names a file, listed or not, in its exact spelling."""
-        return cell in self._images or any(self._exists(path) for path in self._candidates(cell))
+        return cell in self._images or any(folder.has_file(name) for folder, name in self._candidates(cell))
 
     def is_file(self, cell: str) -> bool:
         """Whether a cell names a file, listed or not, in any spelling."""
-        return self.is_exact(cell) or bool(self._similar(cell))
+        return self.is_exact(cell) or bool(self._similar(self._candidates(cell)))
 
     def match(self, cell: str, number: int) -> str:
         """The relative path of the image that ``cell`` of line ``number`` names."""
         if cell in self._images:
             return cell
-        for prefix in self._prefixes:
-            if cell.startswith(prefix) and (relative := cell[len(prefix) :]) in self._images:
-                return relative
-        outside = False
-        for path in self._candidates(cell):
-            below = _relative(path, self._abs_root)
-            if below is not None and below in self._images:
-                return below
-            if self._exists(path):
-                below = self._below_root(path)
-                if below is not None:
-                    return self._as_listed(below)
+        outside, candidates = False, self._candidates(cell)
+        for folder, name in candidates:
+            if folder.below is not None and (file := folder.below + name) != cell and file in self._images:
+                return file
+            if folder.has_file(name):
+                if folder.real is not None:
+                    return self._as_listed(folder.real + name)
                 outside = True
+        similar = () if outside else self._similar(candidates)
+        if len(similar) == 1:
+            return similar[0]
         line = f"Line {number} of {self.path} names {shortened(cell)!r}"
         if outside:
             raise UserError(f"{line}, which is outside {self.root}; move it there.")
-        similar = self._similar(cell)
-        if len(similar) > 1:
-            raise UserError(f"{line}, which may be {similar[0]!r} or {similar[1]!r}; write the path in full.")
-        if not similar:
-            raise UserError(f"{line}, and there is no such file in {self.root}; correct that line.")
-        return similar[0]
+        if similar:
+            one, other = (shortened(name) for name in similar[:2])
+            raise UserError(f"{line}, which may be {one!r} or {other!r}; write the path in full.")
+        raise UserError(f"{line}, and there is no such file in {self.root}; correct that line.")
 
-    def _candidates(self, cell: str) -> Iterator[str]:
-        """Absolute paths that a cell may mean: relative to the image folder, then to the CSV file."""
+    def _candidates(self, cell: str) -> list[Candidate]:
+        """What a cell may mean: a file relative to the image folder, or to the CSV file."""
         if not cell or "\0" in cell:
-            return
+            return []
+        candidates = []
         for spelling in (cell, cell.replace("\\", "/")) if "\\" in cell else (cell,):
-            for base in self._bases:
-                yield os.path.normpath(os.path.join(base, spelling))
+            parent, slash, name = spelling.rpartition("/")
+            if name in ("", ".", ".."):
+                parent, slash, name = os.path.normpath(spelling).rpartition("/")
+            candidates += [(folder, name) for folder in self._folders(parent + slash)]
+        return candidates
 
-    def _exists(self, path: str) -> bool:
-        folder, name = os.path.split(path)
-        return name in self._entries(folder) and os.path.isfile(path)
+    def _resolve(self, parent: str) -> tuple[_Folder, ...]:
+        return tuple(self._folder(os.path.normpath(os.path.join(base, parent))) for base in self._bases)
 
-    def _below_root(self, path: str) -> str | None:
-        """Relative to the image folder, also if either of them is given by way of a symbolic link."""
-        relative = _relative(path, self._abs_root)
-        if relative is not None:
-            return relative
-        folder, name = os.path.split(path)
-        return _relative(os.path.join(self._real_folder(folder), name), self._real_root)
+    def _make_folder(self, path: str) -> _Folder:
+        below = _below(path, self._abs_root)
+        real = _below(os.path.realpath(path), self._real_root) if below is None else below
+        return _Folder(path, below, real)
 
     def _as_listed(self, relative: str) -> str:
         """The listed spelling, where the file system takes several for the same file."""
         if relative in self._images:
             return relative
-        same = (name for name in self._similar(relative) if os.path.samefile(self.root / name, self.root / relative))
-        return next(same, relative)
+        similar = self._similar(self._candidates(relative))
+        return next((name for name in similar if os.path.samefile(self.root / name, self.root / relative)), relative)
 
-    def _similar(self, cell: str) -> list[str]:
-        """Listed images that differ from the cell in case, in how accents are composed or by a missing suffix."""
-        keys = [_folded(below) for path in self._candidates(cell) if (below := self._below_root(path)) is not None]
-        by_name, by_stem = self._by_name_and_stem
-        return next((index[key] for index in (by_name, by_stem) for key in keys if key in index), [])
+    def _similar(self, candidates: Iterable[Candidate]) -> Sequence[str]:
+        """Listed images that differ from a cell in case, in how accents are composed or by a missing suffix."""
+        keys = [folder.key + _folded(name) for folder, name in candidates if folder.key is not None]
+        if any("." in name for _, name in candidates):  # a name without a dot is its own stem
+            for key in keys:
+                if found := self._by_name.get(key):
+                    return found
+        for key in keys:
+            if found := self._by_stem.get(key):
+                same_name = [image for image in found if _folded(image) == key] if len(found) > 1 else []
+                return same_name or found
+        return ()
 
     @cached_property
-    def _by_name_and_stem(self) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
-        images = sorted(self._images)
-        names = _group((_folded(image), image) for image in images)
-        return names, _group((_folded(os.path.splitext(image)[0]), image) for image in images)
+    def _folded_names(self) -> tuple[str, tuple[str, ...]]:
+        """All images, sorted, and their folded names, separated by NUL."""
+        images = tuple(sorted(self._listed))  # a set would lose the order in which they mostly are
+        return _folded("\0".join(images)), images
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        names, images = self._folded_names
+        return _index(names.split("\0"), images)
+
+    @cached_property
+    def _by_stem(self) -> Mapping[str, Sequence[str]]:
+        names, images = self._folded_names
+        return _index(SUFFIX.sub("", names).split("\0"), images)
 
 
-def _list_folder(folder: str) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()
+def _index(keys: Sequence[str], images: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Key -> the images with it."""
+    if not images:  # an empty text was split into one key
+        return {}
+    index = {key: (image,) for key, image in zip(keys, images, strict=True)}
+    return index if len(index) == len(images) else _group(zip(keys, images, strict=True))
 
 
-def _relative(path: str, folder: str) -> str | None:
-    """``path`` relative to ``folder``, with slashes; None if it is not inside. Both are absolute and normalised."""
+def _below(path: str, folder: str) -> str | None:
+    """``path`` relative to ``folder``, with slashes and one at the end; None if it is not inside. Both are absolute and
+    normalised."""
     prefix = folder.rstrip(os.sep) + os.sep
-    return path[len(prefix) :].replace(os.sep, "/") if path.startswith(prefix) else None
+    inside = path.rstrip(os.sep) + os.sep
+    return inside[len(prefix) :].replace(os.sep, "/") if inside.startswith(prefix) else None
 
 
 def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
@@ -295,4 +339,4 @@ def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
 
 
 def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
+    return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()

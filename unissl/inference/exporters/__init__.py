@@ -17,7 +17,7 @@ from unissl.inference.exporters.base import Exporter, Images, describe, max_diff
 from unissl.inference.model import Model, load_model
 from unissl.run_folder import RunFolder
 from unissl.splits import SplitConfig
-from unissl.splits.open_set import load_data
+from unissl.splits.open_set import announce_data, load_data
 from unissl.utils.atomic import write_atomically, write_json
 from unissl.utils.plugins import classes_in_package
 
@@ -94,8 +94,10 @@ def comparison_images(folder: RunFolder, model: Model) -> tuple[Images, str]:
     shape = model.manifest.image_shape
     try:
         config = read_toml(folder.config)
-        data, split = config.get("data", {}), config.get("split", {})
-        dataset = load_data(check(DataConfig, data, where="data"), check(SplitConfig, split, where="split"))
+        data = check(DataConfig, config.get("data", {}), where="data")
+        split = check(SplitConfig, config.get("split", {}), where="split")
+        announce_data(data, split)
+        dataset = load_data(data, split)
         if dataset.train.images.shape[1:] == shape:
             rows = np.unique(np.linspace(0, len(dataset.train) - 1, COMPARED).astype(np.int64))
             return np.asarray(dataset.train.images[rows]), "images of the run"
