@@ -23,6 +23,7 @@ from unissl.run.config import config_hash
 from unissl.run.fit import fit
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
+from unissl.run.readout import refit_head, shipped_parameters
 from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
@@ -88,7 +89,8 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     with followed_by(len(inputs.folds) - number - 1):
         fit(config, state, batches, fold, _no_evaluation, title=title)
     rows = inputs.split.labelled[held_out]
-    preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows).classes
+    parameters = shipped_parameters(state, refit_head(config, state, batches, split))
+    preds = predict_with_ema(state.learner, parameters, batches.views, batches, rows).classes
     broadcast_from_main(lambda: write_json(done, preds.tolist()))
     broadcast_from_main(lambda: shutil.rmtree(fold.path))
     return preds

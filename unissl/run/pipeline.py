@@ -34,6 +34,7 @@ from unissl.run.fingerprint import save_fingerprint, verify_data
 from unissl.run.fit import fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
+from unissl.run.readout import Readout, refit_head, shipped_parameters
 from unissl.run.results import RunResult, write_results
 from unissl.run.schema import Summary, accuracy_interval, require
 from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
@@ -213,6 +214,8 @@ def train_and_save(
         cross_validation = cross_validate(folder, inputs)
     after_cross_validation = time.monotonic()
     student = run_distillation(inputs, state, batches) if inputs.distils else None
+    readout = refit_head(config, state, batches, split)
+    shadow = shipped_parameters(state, readout)
     if student is not None:
         pool: Predictions | None = predict_pool(inputs, student)
         test = predict_test(inputs, student)
@@ -220,12 +223,13 @@ def train_and_save(
     else:
 
         def predict(views: Views, rows: Rows | None = None) -> Predictions:
-            return predict_with_ema(state.learner, state.ema.shadow, views, batches, rows)
+            return predict_with_ema(state.learner, shadow, views, batches, rows)
 
         pool = predict(inputs.train_views, split.unlabelled) if len(split.unlabelled) else None
         test = None if inputs.test_views is None else predict(inputs.test_views)
     seconds += time.monotonic() - after_cross_validation
-    result = RunResult(state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds)
+    readout_record = None if readout is None else record_readout(readout, inputs, state, batches)
+    result = RunResult(state.learner, shadow, student, pool, test, cross_validation, seconds, readout_record)
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
 
 
@@ -247,6 +251,17 @@ def log_student(folder: RunFolder, inputs: RunInputs, test: Predictions | None, 
     folder.append_metrics({**line, **metrics, "seconds": round(seconds, 3)})
     reached = f", accuracy {metrics['accuracy']:.4f}" if metrics else ""
     log.info("%s: distillation finished%s", config.method.name, reached)
+
+
+def record_readout(readout: Readout, inputs: RunInputs, state: TrainState, batches: Batches) -> dict[str, Any]:
+    """What the summary states about the readout: the classifier that is shipped, the evidence, and the test accuracy of
+    both, which decided nothing."""
+    record: dict[str, Any] = readout.to_summary()
+    if inputs.test_views is not None:
+        for name, parameters in (("head", state.ema.shadow), ("consensus", readout.consensus)):
+            preds = predict_with_ema(state.learner, parameters, inputs.test_views, batches)
+            record[f"accuracy_{name}"] = test_metrics(inputs.dataset, preds)["accuracy"]
+    return record
 
 
 def evaluate(

@@ -54,6 +54,8 @@ class RunResult:
     test: Predictions | None
     cross_validation: dict[str, Any] | None
     seconds: float
+    readout: dict[str, Any] | None = None
+    """What was decided about the classifier, unless it is the trained head without question."""
 
 
 def write_results(
@@ -82,6 +84,8 @@ def write_results(
         summary["calibration"] = calibration.to_summary()
     if student is not None:
         summary["distilled"] = True
+    if result.readout is not None:
+        summary["readout"] = result.readout
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
     if not is_baseline:
         with explain_disk_errors(folder.plots):
@@ -183,7 +187,7 @@ def summarise(folder: RunFolder, inputs: RunInputs, result: RunResult, pool: Pre
         scores = evaluate_predictions(dataset.test.labels, test, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval" and "student" not in line]
         summary["accuracy"] = accuracy_summary(curve)
-        if any("student" in line for line in metrics):  # another model than those of the curve
+        if any("student" in line for line in metrics) or result.readout is not None:  # not a model of the curve
             best = max(scores["accuracy"], summary["accuracy"]["best"])
             summary["accuracy"] |= {"last": scores["accuracy"], "best": best}
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}

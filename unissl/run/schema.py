@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -47,6 +47,13 @@ class CrossValidationSummary(Stored):
 
 class CalibrationSummary(Stored):
     ece_after: Number
+
+
+class ReadoutSummary(Stored):
+    classifier: Literal["head", "consensus"]
+    agreement: Fraction
+    accuracy_head: Fraction | None = None
+    accuracy_consensus: Fraction | None = None
 
 
 class PoolSummary(Stored):
@@ -116,6 +123,7 @@ class Summary(Stored):
     auroc: Fraction | None = None
     cross_validation: CrossValidationSummary | None = None
     calibration: CalibrationSummary | None = None
+    readout: ReadoutSummary | None = None
     pool: PoolSummary | None = None
     skipped: list[SkippedFile] = []
     image_issues: list[IssueSummary] = []
