@@ -61,7 +61,7 @@ class Evidence:
 
     @property
     def favours_consensus(self) -> bool:
-        """It reproduces the labels as well as the head does, and left-out labels as well as the nearest class mean does.
+        """It reproduces the labels as well as the head does, and left-out ones as well as the nearest class mean does.
 
         Where every class has one label, only the first can be tested. Whether neighbours get the same class is not
         evidence: they do so most under a head that has given up a class.
