@@ -36,7 +36,8 @@ def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
     from unissl.cli.process import prepare_process
 
     prepare_process()
-    from unissl import build_config, resume, run
+    from unissl.run.config import build_config
+    from unissl.run.pipeline import resume, run
 
     with silenced(logging.ERROR):
         return (resume(out) if RunFolder(out).holds_run else run(build_config(tree), out)).summary

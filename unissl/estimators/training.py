@@ -19,6 +19,7 @@ from unissl.evaluation.predictions import Predictions, predict_rows
 from unissl.run.budget import steps_from_minutes
 from unissl.run.config import RunConfig, build_config
 from unissl.run.fit import fit
+from unissl.run.readout import refit_head, shipped_parameters
 from unissl.run.setup import build_training_on, predict_with_ema, setup_device
 from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
@@ -80,7 +81,8 @@ def train(config: RunConfig, rows: Rows, split: Split) -> tuple[FittedLearner, P
 
         fit(config, state, batches, folder, eval_fn)
         metrics = folder.read_metrics()
-    state.learner.load_state_dict(state.ema.shadow, strict=False)  # buffers are not averaged
+        parameters = shipped_parameters(state, refit_head(config, state, batches, split))
+    state.learner.load_state_dict(parameters, strict=False)  # buffers are not averaged
     fitted = FittedLearner(config, split, inputs, state.learner)
     return fitted, fitted.predict(rows), metrics
 

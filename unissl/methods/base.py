@@ -52,6 +52,9 @@ class MethodConfig(Settings):
     """The optimiser that the method was published with, if it is not the common one; it replaces that of any recipe."""
 
     name: str
+    readout: Literal["head", "consensus"] = "head"
+    """Which classifier is shipped: the trained head, or one that is refitted to the consensus of the whole pool, unless
+    the labels favour the head (``unissl.evaluation.readout``)."""
 
     def for_data(self, num_classes: int) -> Self:
         """Fill in what depends on the data; the result is what the run folder records."""

@@ -139,6 +139,8 @@ class SAGEConfig(MethodConfig):
             raise ValueError("a dropped diagonal without normalise needs method.graph_impl = 'dense'")
         if self.nodes == "weak" and self.cross == "swapped":
             raise ValueError("swapped cross blocks need method.nodes = 'both'")
+        if self.form != "default" and self.readout != "head":
+            raise ValueError(f"the form {self.form} predicts with its head; leave out method.readout or method.form")
         return self
 
     def for_data(self, num_classes: int) -> Self:

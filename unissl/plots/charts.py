@@ -57,22 +57,6 @@ def pseudo_label_histogram(summary: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Test accuracy of several methods, and the predictions of the last one for the pool."""
-    figure, (left, right) = new_figure(10, 3.6, columns=2)
-    accuracies = [summary["accuracy"]["last"] for summary in summaries.values()]
-    bars = left.barh(list(summaries), accuracies, color=[BLUE] * (len(summaries) - 1) + [ORANGE])
-    left.bar_label(bars, [f" {accuracy:.1%}" for accuracy in accuracies])
-    left.set_xlim(0, 1.12)
-    left.set_xticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
-    left.invert_yaxis()
-    left.set_title("Test accuracy")
-    name, summary = list(summaries.items())[-1]
-    _draw_pool(right, summary["pool"], summary["class_names"])
-    right.set_title(f"{name}: {right.get_title()[0].lower()}{right.get_title()[1:]}")
-    return figure
-
-
 def _draw_pool(ax: Axes, pool: Mapping[str, Any], names: Sequence[str]) -> None:
     x = np.arange(len(names))
     if pool["truth_known"]:

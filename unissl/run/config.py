@@ -98,6 +98,16 @@ class RunConfig(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _head_can_be_refitted(self) -> Self:
+        if self.method.readout == "head":
+            return self
+        if not get_method(self.method.name).uses_network_head():
+            raise ValueError(f"{self.method.name} predicts with heads of its own; leave out method.readout")
+        if self.distil.epochs:
+            raise ValueError("distillation replaces the classifier; leave out method.readout, or set distil.epochs=0")
+        return self
+
 
 def build_config(tree: Mapping[str, Any]) -> RunConfig:
     """Check a nested dictionary of differences from the defaults; the method's part by the method's own model."""
@@ -134,6 +144,8 @@ def effective_tree(config: RunConfig) -> ConfigTree:
         tree["optim"].pop("backbone_lr_scale")
     if not config.distil.epochs:
         tree.pop("distil")
+    if config.method.readout == "head":
+        tree["method"].pop("readout")
     return tree
 
 

@@ -27,6 +27,7 @@ from unissl.run.distillation import predict_without_fine_tuning
 from unissl.run.fit import fit
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
+from unissl.run.readout import refit_head, shipped_parameters
 from unissl.run.schema import CrossValidation, require
 from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder
@@ -171,7 +172,8 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     if inputs.distils:
         preds = predict_without_fine_tuning(inputs, split, state, batches, rows)
     else:
-        preds = predict_with_ema(state.learner, state.ema.shadow, batches.views, batches, rows)
+        parameters = shipped_parameters(state, refit_head(config, state, batches, split))
+        preds = predict_with_ema(state.learner, parameters, batches.views, batches, rows)
     confidence = confidences(preds)
     columns = dict(zip(COLUMNS, (preds.classes.tolist(), confidence.tolist()), strict=True))
     broadcast_from_main(lambda: write_json(done, columns))

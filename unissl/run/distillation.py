@@ -27,6 +27,7 @@ from unissl.features import (
     normalisation,
 )
 from unissl.run.inputs import RunInputs
+from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
 from unissl.types import UNLABELLED, Split
 from unissl.utils.mmap_rows import whole
@@ -72,15 +73,6 @@ def predict_without_fine_tuning(
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:
     scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(whole(features)[rows])))
     return scaled
-
-
-def learnt_features(state: TrainState, batches: Batches, rows: Rows) -> Tensor:
-    """Features (n, d) of the averaged network for the clean views of some rows."""
-    size, parts = batches.config.evaluation, []
-    for start in range(0, len(rows), size):
-        x = batches.views("none", rows[start : start + size])
-        parts.append(state.learner.predict(x, state.ema.shadow).features.cpu())
-    return torch.cat(parts)
 
 
 def predict_pool(inputs: RunInputs, student: Student) -> Predictions:

@@ -37,6 +37,7 @@ from unissl.run.fingerprint import save_fingerprint, verify_data
 from unissl.run.fit import decide_compile, fit
 from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
+from unissl.run.readout import Readout, refit_head, shipped_parameters
 from unissl.run.results import RunResult, write_results
 from unissl.run.schema import Summary, accuracy_interval, require, selective_accuracies
 from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
@@ -241,6 +242,8 @@ def train_and_save(
         predicted = None if cross_validation is None else cross_validation.predicted
         shipped = choose_classifier(config.method.name, predicted, split.labels, baselines)
     student = run_distillation(inputs, state, batches) if inputs.distils else None
+    readout = None if student is not None else refit_head(config, state, batches, split)
+    shadow = shipped_parameters(state, readout)
     if student is not None:
         pool: Predictions | None = predict_pool(inputs, student)
         test = predict_test(inputs, student)
@@ -248,7 +251,7 @@ def train_and_save(
     else:
 
         def predict(views: Views, rows: Rows | None = None) -> Predictions:
-            return predict_with_ema(state.learner, state.ema.shadow, views, batches, rows)
+            return predict_with_ema(state.learner, shadow, views, batches, rows)
 
         pool = predict(inputs.train_views, split.unlabelled) if len(split.unlabelled) else None
         test = None if inputs.test_views is None else predict(inputs.test_views)
@@ -257,8 +260,9 @@ def train_and_save(
         if cross_validation is not None:  # the estimate is of what is shipped
             cross_validation = write_held_out(folder, inputs, baselines.held_out[shipped.name], cross_validation)
     seconds += time.monotonic() - after_cross_validation
+    readout_record = None if readout is None else record_readout(readout, inputs, state, batches)
     result = RunResult(
-        state.learner, state.ema.shadow, student, pool, test, cross_validation, seconds, baselines, shipped
+        state.learner, shadow, student, pool, test, cross_validation, seconds, readout_record, baselines, shipped
     )
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
 
@@ -292,6 +296,17 @@ def log_student(folder: RunFolder, inputs: RunInputs, test: Predictions | None, 
     folder.append_metrics({**line, **metrics, "seconds": round(seconds, 3)})
     reached = f", accuracy {metrics['accuracy']:.4f}" if metrics else ""
     log.info("%s: distillation finished%s", config.method.name, reached)
+
+
+def record_readout(readout: Readout, inputs: RunInputs, state: TrainState, batches: Batches) -> dict[str, Any]:
+    """What the summary states about the readout: the classifier that is shipped, the evidence, and the test accuracy of
+    both, which decided nothing."""
+    record: dict[str, Any] = readout.to_summary()
+    if inputs.test_views is not None:
+        for name, parameters in (("head", state.ema.shadow), ("consensus", readout.consensus)):
+            preds = predict_with_ema(state.learner, parameters, inputs.test_views, batches)
+            record[f"accuracy_{name}"] = test_metrics(inputs.dataset, preds)["accuracy"]
+    return record
 
 
 def evaluate(

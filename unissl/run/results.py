@@ -60,6 +60,8 @@ class RunResult:
     test: Predictions | None
     cross_validation: CrossValidated | None
     seconds: float
+    readout: dict[str, Any] | None = None
+    """What was decided about the classifier, unless it is the trained head without question."""
     baselines: Baselines | None = None
     shipped: Shipped | None = None
     """The choice between the method and the simple baselines; None where there are none."""
@@ -96,6 +98,8 @@ def write_results(
     summary |= accuracy_at_thresholds(folder, dataset, test, pool)
     if artifact.distilled:
         summary["distilled"] = True
+    if result.readout is not None:
+        summary["readout"] = result.readout
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
     if not is_baseline:
         with explain_disk_errors(folder.plots):
@@ -242,7 +246,7 @@ def summarise(folder: RunFolder, inputs: RunInputs, result: RunResult, pool: Pre
         scores = evaluate_predictions(dataset.test.labels, test, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval" and "student" not in line]
         summary["accuracy"] = accuracy_summary(curve)
-        if result.shipped_baseline is not None or result.student is not None:  # another model than those of the curve
+        if result.student or result.shipped_baseline or result.readout:  # not a model of the curve
             best = max(scores["accuracy"], summary["accuracy"]["best"])
             summary["accuracy"] |= {"last": scores["accuracy"], "best": best}
         summary |= {key: value for key, value in scores.items() if key != "accuracy"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -76,6 +76,13 @@ class SelectiveAccuracySummary(Stored):
 
 class CalibrationSummary(Stored):
     ece_after: Number
+
+
+class ReadoutSummary(Stored):
+    classifier: Literal["head", "consensus"]
+    agreement: Fraction
+    accuracy_head: Fraction | None = None
+    accuracy_consensus: Fraction | None = None
 
 
 class PoolSummary(Stored):
@@ -148,6 +155,7 @@ class Summary(Stored):
     shipped: ShippedSummary | None = None
     selective_accuracy: list[SelectiveAccuracySummary] = []
     calibration: CalibrationSummary | None = None
+    readout: ReadoutSummary | None = None
     pool: PoolSummary | None = None
     skipped: list[SkippedFile] = []
     image_issues: list[IssueSummary] = []

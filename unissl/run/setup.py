@@ -128,3 +128,12 @@ def predict_with_ema(
     parts = [preds.probs] if preds.ood_scores is None else [preds.probs, preds.ood_scores]
     gathered = all_gather_rows([torch.from_numpy(part) for part in parts], [len(rows)] * len(parts))
     return Predictions(*(part.numpy() for part in gathered))
+
+
+def learnt_features(state: TrainState, batches: Batches, rows: Rows) -> Tensor:
+    """Features (n, d) of the averaged network for the clean views of some rows."""
+    size, parts = batches.config.evaluation, []
+    for start in range(0, len(rows), size):
+        x = batches.views("none", rows[start : start + size])
+        parts.append(state.learner.predict(x, state.ema.shadow).features.cpu())
+    return torch.cat(parts)

@@ -1,0 +1,227 @@
+"""SAGE and other methods where labels are scarce: each in every cell, with the head and with the consensus readout.
+
+    python benchmarks/scarcity.py --out runs/scarcity --jobs 2
+    python benchmarks/scarcity.py --out runs/scarcity --data digits --labels 1 --distributions arbitrary --seeds 0-4
+    python benchmarks/scarcity.py --out runs/scarcity --table
+
+A cell is a data set, a number of labels per class and a class distribution of the pool; all methods train for the same
+steps. Finished runs in --out are not repeated and interrupted ones are resumed; --table prints what is finished so far
+and trains nothing. A run of a method that predicts with the network's head has ``method.readout = "consensus"``: its
+summary states the accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds,
+head with head and consensus with consensus; wins, ties and losses are counted with Holm's correction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compare import one_run, seeds
+
+from unissl.config import ConfigTree, merge, without_none
+from unissl.errors import UserError
+from unissl.run_folder import RunFolder
+from unissl.utils.atomic import read_json
+from unissl_paper.tables.collect import mean_and_sd
+from unissl_paper.tables.differences import interval_text
+from unissl_paper.tables.sheet import EMPTY, Sheet, Tables, format_mean, render
+from unissl_paper.tables.significance import Comparison, Tally, holm, paired
+
+METHODS = (
+    *("sage", "fixmatch", "flexmatch", "freematch", "softmatch", "cgmatch", "acr", "simpro", "cdmad", "meta-expert"),
+    *("cpg", "labels-only"),
+)
+DISTRIBUTIONS = ("uniform", "long-tailed", "arbitrary")
+STEPS = 1000
+DATA: dict[str, ConfigTree] = {
+    "digits": {},
+    "fashion-mnist": {
+        "data": {"name": "fashion-mnist", "image_size": 16, "test_limit": 1000},
+        "augment": {"pad": 2},
+        "split": {"max_count": 496, "gamma": 10.0},
+        "train": {"evaluations": 20, "method_periods": 20},
+    },
+}
+"""Differences from the recipe: ``digits`` for digits, ``short`` for Fashion-MNIST."""
+READOUTS = ("head", "consensus")
+
+
+class Cell(NamedTuple):
+    data: str
+    labels: int
+    distribution: str
+
+
+class Planned(NamedTuple):
+    cell: Cell
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.data}-{self.cell.labels}-{self.cell.distribution}-{self.method}-{self.seed}"
+
+
+Results = Mapping[tuple[Cell, str, str], Mapping[int, float]]
+"""Accuracy in per cent by cell, method and readout, and by seed."""
+
+
+def config_tree(run: Planned, root: Path | None, steps: int) -> ConfigTree:
+    from unissl.autoconfig.recipes import with_recipe
+    from unissl.methods.registry import get_method
+
+    readout = "consensus" if get_method(run.method).uses_network_head() else None
+    chosen = {
+        "method": {"name": run.method, "readout": readout},
+        "seed": run.seed,
+        "split": {"labels_per_class": run.cell.labels, "pool_distribution": run.cell.distribution},
+        "data": {"root": root if run.cell.data != "digits" else None},
+        "train": {"steps": steps},
+        "machine": {"threads": 1},
+    }
+    tree = merge(DATA[run.cell.data], without_none(chosen))
+    return with_recipe(tree, "digits" if run.cell.data == "digits" else "short")
+
+
+def train(runs: list[Planned], arguments: argparse.Namespace) -> list[str]:
+    """Train what is unfinished; the reasons of runs that failed."""
+    todo = [run for run in runs if not RunFolder(arguments.out / run.name).finished]
+    print(f"{len(runs) - len(todo)} of {len(runs)} runs are finished", file=sys.stderr, flush=True)
+    failed: list[str] = []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
+        futures = {
+            pool.submit(one_run, config_tree(run, arguments.root, arguments.steps), arguments.out / run.name): run
+            for run in todo
+        }
+        for number, future in enumerate(as_completed(futures), 1):
+            run = futures[future]
+            try:
+                result = f"{100 * future.result()['accuracy']['last']:.1f}"
+            except UserError as error:
+                result = str(error)
+                failed.append(result)
+            print(f"{number}/{len(todo)} {run.name}: {result}", file=sys.stderr, flush=True)
+    return failed
+
+
+def collect(runs: list[Planned], out: Path) -> Results:
+    results: dict[tuple[Cell, str, str], dict[int, float]] = {}
+    for run in runs:
+        folder = RunFolder(out / run.name)
+        if folder.finished:
+            for readout, accuracy in accuracies(read_json(folder.summary)):
+                results.setdefault((run.cell, run.method, readout), {})[run.seed] = 100 * accuracy
+    return results
+
+
+def accuracies(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The head's accuracy; and that of the classifier that the consensus readout ships, where there is one."""
+    if "readout" in summary:
+        yield "head", summary["readout"]["accuracy_head"]
+        yield "consensus", summary["accuracy"]["last"]
+    else:
+        yield "head", summary["accuracy"]["last"]
+
+
+def tables(results: Results, cells: list[Cell], methods: list[str], planned: int) -> Tables:
+    """For each data set and readout: accuracies, and differences of SAGE to each method."""
+    sheets, rows = [], []
+    for data, readout in itertools.product(dict.fromkeys(cell.data for cell in cells), READOUTS):
+        columns = [cell for cell in cells if cell.data == data]
+        present = [m for m in methods if any(results.get((cell, m, readout)) for cell in columns)]
+        if present:
+            sheets.append(accuracy_sheet(results, columns, present, readout, planned))
+        if "sage" in present and len(present) > 1:
+            sheets.append(difference_sheet(results, columns, [m for m in present if m != "sage"], readout))
+    for (cell, method, readout), by_seed in results.items():
+        rows += [(*map(str, cell), method, readout, str(seed), f"{by_seed[seed]:.4f}") for seed in sorted(by_seed)]
+    head = ("data", "labels", "distribution", "method", "readout", "seed", "accuracy")
+    return Tables(tuple(sheets), Sheet("scarcity", head, tuple(rows), words=6))
+
+
+def accuracy_sheet(results: Results, cells: list[Cell], methods: list[str], readout: str, planned: int) -> Sheet:
+    """Mean and deviation over seeds; a cell with fewer seeds than planned states how many it has."""
+    rows = []
+    for method in methods:
+        texts, means = [], []
+        for cell in cells:
+            values = list(results.get((cell, method, readout), {}).values())
+            numbers = mean_and_sd(values)
+            if numbers is None:
+                texts.append(EMPTY)
+                continue
+            means.append(numbers[0])
+            texts.append(format_mean(*numbers, digits=1) + ("" if len(values) == planned else f" (n = {len(values)})"))
+        average = f"{statistics.fmean(means):.1f}" if len(means) == len(cells) else EMPTY
+        rows.append((method, *texts, average))
+    head = ("method", *(f"{cell.labels}, {cell.distribution}" for cell in cells), "average")
+    note = (
+        "Test accuracy in per cent after the last step, mean ± sample standard deviation over seeds; columns: labels "
+    )
+    note += "per class and class distribution of the pool. The average needs all columns."
+    return Sheet(f"{cells[0].data}, readout {readout}", head, tuple(rows), (note,))
+
+
+def difference_sheet(results: Results, cells: list[Cell], others: list[str], readout: str) -> Sheet:
+    nothing: Mapping[int, float] = {}
+    compared: list[Comparison] = []
+    rows = []
+    for method in others:
+        texts = []
+        for cell in cells:
+            one, other = (results.get((cell, name, readout), nothing) for name in ("sage", method))
+            texts.append(interval_text([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]))
+            compared.append(paired(one, other))
+        rows.append((f"SAGE minus {method}", *texts))
+    corrected = holm(compared)
+    counts = []
+    for number in range(len(others)):
+        part = slice(number * len(cells), (number + 1) * len(cells))
+        counts.append((str(Tally.of(c.verdict for c in compared[part])), str(Tally.of(corrected[part]))))
+    head = ("difference", *(f"{c.labels}, {c.distribution}" for c in cells), "win / tie / loss", "after Holm")
+    total = (str(Tally.of(c.verdict for c in compared)), str(Tally.of(corrected)))
+    full = [(*row, *count) for row, count in zip(rows, counts, strict=True)]
+    full.append(("all", *(EMPTY for _ in cells), *total))
+    note = (
+        "Points, paired over seeds, with 95 % intervals (Student's t). Wins and losses of SAGE are two-sided at .05: "
+    )
+    note += "each comparison by itself, and with Holm's correction over all comparisons of this table."
+    return Sheet(f"{cells[0].data}, readout {readout}: differences", head, tuple(full), (note,))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="digits,fashion-mnist")
+    parser.add_argument("--root", type=Path, help="folder of Fashion-MNIST, if it is not in the usual place")
+    parser.add_argument("--labels", default="1,2,4,10", help="labels per class")
+    parser.add_argument("--distributions", default=",".join(DISTRIBUTIONS))
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--seeds", type=seeds, default=list(range(5)))
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print what is finished; train nothing")
+    parser.add_argument("--format", choices=("md", "csv", "latex", "html"), default="md")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    labels = [int(text) for text in arguments.labels.split(",")]
+    methods = arguments.methods.split(",")
+    names = itertools.product(arguments.data.split(","), labels, arguments.distributions.split(","))
+    cells = [Cell(*cell) for cell in names]
+    # Cell by cell within a seed, so that an interrupted grid has whole rows of comparisons.
+    runs = [Planned(cell, method, seed) for seed in arguments.seeds for cell in cells for method in methods]
+    failed = [] if arguments.table else train(runs, arguments)
+    print(render(tables(collect(runs, arguments.out), cells, methods, len(arguments.seeds)), arguments.format))
+    if failed:
+        sys.exit(f"{len(failed)} of {len(runs)} runs failed: {failed[0]}")
+
+
+if __name__ == "__main__":
+    main()
