@@ -135,7 +135,7 @@ def reliability_diagram(bins: Sequence[Bin]) -> Figure:
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
     sizes = 20 + 180 * np.array([b.images for b in bins]) / max(b.images for b in bins)
     ax.plot([b.confidence for b in bins], [b.accuracy for b in bins], color=BLUE, linewidth=1)
-    ax.scatter([b.confidence for b in bins], [b.accuracy for b in bins], s=sizes, color=BLUE, label="test images")
+    ax.scatter([b.confidence for b in bins], [b.accuracy for b in bins], s=sizes, color=BLUE, label="images")
     ax.set(xlim=(0, 1.06), ylim=(0, 1.08), xlabel="confidence", ylabel="accuracy")
     ax.legend(frameon=False, loc="upper left", markerscale=0.5)
     return figure

@@ -226,7 +226,7 @@ def test_accuracy_at_confidence_thresholds_is_shown(tmp_path: Path) -> None:
     require(Summary, record.summary, tmp_path)
     page = parsed(page_of(record, None))
     shown = {" ".join(" ".join(row.itertext()).split()) for row in page.iter("tr")}
-    assert {"≥ 0.5 3 (75 %) 66.7 % 21 % to 94 % 100 %", "≥ 0.9 0 (0 %) – – 50 %"} <= shown
+    assert {"0.5 75 % 67 % 21 to 94 % 100 %", "0.9 0 % – – 50 %"} <= shown
 
 
 def test_duplicates_are_shown_side_by_side(tmp_path: Path) -> None:
