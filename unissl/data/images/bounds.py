@@ -14,8 +14,8 @@ from PIL import ExifTags, Image
 BLOCK = 1 << 20
 PER_PIXEL = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes in which Pillow holds a pixel of a mode; 4 for all others, RGB too."""
-WEBP_CANVAS = 4
-"""Bytes per pixel of libwebp's canvas, and of the frame that it hands over; the canvas is held as long as the image."""
+WEBP_CANVAS, WEBP_FRAME = 8, 4
+"""Bytes per pixel of libwebp's two canvases, held as long as the image, and of the frame that it hands over."""
 COEFFICIENT = 2
 """Bytes of a coefficient of a JPEG."""
 TILE, STRIP_ROWS, BITS, SAMPLES = (322, 323), 278, 258, 277
@@ -30,9 +30,9 @@ def bytes_to_decode(image: Image.Image) -> int:
     """
     pixels = image.width * image.height
     stored = PER_PIXEL.get(image.mode, 4)
-    decoder = 2 * WEBP_CANVAS if image.format == "WEBP" else 0
+    canvas, frame = (WEBP_CANVAS, WEBP_FRAME) if image.format == "WEBP" else (0, 0)
     turned = stored if image.format == "TIFF" and _tag(image, ExifTags.Base.Orientation, 1) != 1 else 0
-    return pixels * (stored + max(decoder, turned, _opaque_copy(image))) + _part_bytes(image)
+    return pixels * (canvas + stored + max(frame, turned, _opaque_copy(image))) + _part_bytes(image)
 
 
 def coefficient_bytes(image: Image.Image) -> int:

@@ -63,7 +63,7 @@ MAX_SCANS = 100
 MAX_SCANNED_PIXELS = 3_000_000_000
 """Pixels of a JPEG times its scans: 100 megapixels in 30 scans take two seconds."""
 MAX_DECODED_BYTES = 590_000_000
-"""Memory for an image: 100 megapixels of RGB in PNG, 73 with transparency, 49 in WebP."""
+"""Memory for an image: 100 megapixels of RGB in PNG, 73 with transparency, 36 in WebP."""
 MAX_PROFILE_BYTES = 4 << 20
 BAND_PIXELS = 1 << 20
 """Pixels that are converted at a time, where a conversion needs several times the memory of the image."""
