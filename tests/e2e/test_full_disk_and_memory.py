@@ -6,8 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -106,22 +104,6 @@ def test_too_little_memory_is_a_sentence(here: Path, monkeypatch: pytest.MonkeyP
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     assert outcome.err.startswith("error: There is not enough memory for batches of 4 labelled and 8 unlabelled images")
     assert "--set batch.labelled=2 --set batch.unlabelled=4" in outcome.err
-
-
-@pytest.mark.parametrize("limit_mb", [300, 450])
-def test_too_little_memory_for_the_libraries_is_a_sentence(here: Path, limit_mb: int) -> None:
-    """torch cannot be loaded under such a limit of addresses, and says so by exceptions of several types."""
-    resource = pytest.importorskip("resource")
-    limit = limit_mb << 20
-    done = subprocess.run(
-        [sys.executable, "-m", "unissl", "methods"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "error: There is not enough memory; close other programs, raise the limit" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from unissl.cli.listings import datasets, methods
 from unissl.cli.paper import paper
 from unissl.cli.predict import predict
 from unissl.cli.printing import echo
+from unissl.cli.process import require_address_space
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
@@ -59,6 +60,8 @@ def _run(words: list[str], debug: bool) -> int:
     """Run a verb and print its error; the exit code."""
     log_to_stderr()
     try:
+        if not {"--help", "-h", "--version"}.intersection(words):
+            require_address_space()
         with exit_on_signal(), ignore_current_folder(), processes():
             if launched() and words[:1] != ["train"]:
                 raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")

@@ -6,11 +6,34 @@ import ctypes
 import os
 from pathlib import Path
 
+from unissl.errors import UserError
 from unissl.utils.allocator import glibc, keep_freed_memory_always
 
+MIN_ADDRESSES = 2 << 30
+"""Bytes of address space. With less, OpenBLAS waits for memory for ever while it is imported, deaf to signals, and
+other libraries abort."""
 MADV_HUGEPAGE = 14
 HUGE = 2 << 20
 """Bytes of a huge page."""
+
+
+def require_address_space() -> None:
+    """Refuse a limit that the libraries cannot be loaded under. Call before numpy is imported."""
+    limit = _address_limit()
+    if limit is not None and limit < MIN_ADDRESSES:
+        raise UserError(
+            f"The limit on address space is {limit >> 20:,} MB (ulimit -v), and at least {MIN_ADDRESSES >> 20:,} MB "
+            "are needed; raise it, or limit the memory of the job instead."
+        )
+
+
+def _address_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def prepare_process() -> None:
@@ -25,9 +48,7 @@ def prepare_process() -> None:
 
 def _addresses_are_scarce() -> bool:
     """Whether the system hands out no more addresses than it has memory for, or a limit on them was set."""
-    import resource  # glibc's systems have it, others may not
-
-    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+    if _address_limit() is not None:
         return True
     try:
         return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 from PIL import Image
 from readers.images import chunk
 
-from unissl.data.images.decode import MAX_SCANS, Unreadable, decode
+from unissl.data.images.decode import MAX_SCANS, Unreadable, _to_srgb, decode
 from unissl.utils.daemon_pool import DaemonPool
 
 pytestmark = pytest.mark.adversary
@@ -40,6 +41,21 @@ from unissl.utils.daemon_pool import DaemonPool
 with exit_on_signal(), DaemonPool(2) as pool:
     print("ready", flush=True)
     list(pool.map(time.sleep, [600.0] * 9))
+"""
+PROBING = """
+import ctypes, signal, sys
+from unissl.data import DataConfig
+from unissl.data.folder import probe
+from unissl.training.signals import exit_on_signal
+
+def decode(*arguments):
+    print("ready", flush=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # like a decoder, this thread is deaf
+    ctypes.CDLL(None).sleep(60)
+
+probe.decode = decode
+with exit_on_signal():
+    probe.probe_dataset(DataConfig(name="folder", root=sys.argv[1]))
 """
 
 
@@ -121,8 +137,13 @@ def test_a_pipe_in_place_of_an_image(tmp_path: Path) -> None:
         decode(str(tmp_path / "x.png"), 8, 3)
 
 
-def test_a_stop_signal_does_not_wait_for_decoding() -> None:
-    process = subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("program", [STOPPED, PROBING], ids=["many images", "one image"])
+def test_a_stop_signal_does_not_wait_for_decoding(program: str, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (8, 8), len(name)).save(tmp_path / name / "1.png")
+    command = [sys.executable, "-c", program, tmp_path]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
@@ -131,6 +152,102 @@ def test_a_stop_signal_does_not_wait_for_decoding() -> None:
     finally:
         process.kill()
     assert b"stopped by SIGTERM" in said
+
+
+def jpeg_in_tiff(scans: int) -> bytes:
+    inner = jpeg_of_scans(scans)
+    tags = [(256, 4, 64), (257, 4, 64), (258, 3, 8), (259, 3, 7), (262, 3, 1), (273, 4, 8), (277, 3, 1), (278, 4, 64)]
+    return tiff([*tags, (279, 4, len(inner))], inner)
+
+
+def tiff_of_one_tile(side: int) -> bytes:
+    """8 x 8 pixels, in a tile that is larger."""
+    inner = zlib.compress(bytes(side * side), 1)
+    tags = [
+        (256, 4, 8),
+        (257, 4, 8),
+        (258, 3, 8),
+        (259, 3, 8),
+        (262, 3, 1),
+        (277, 3, 1),
+        (322, 4, side),
+        (323, 4, side),
+    ]
+    return tiff([*tags, (324, 4, 8), (325, 4, len(inner))], inner)
+
+
+def tiff(tags: list[tuple[int, int, int]], inner: bytes) -> bytes:
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
+    head = b"II*\0" + struct.pack("<I", 8 + len(inner))
+    return head + inner + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+def test_scans_of_a_jpeg_within_a_tiff_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.data.images.decode.MAX_SCANNED_PIXELS", 64 * 64 * 50)
+    assert decode(jpeg_in_tiff(20), 8, 3).shape == (8, 8, 3)
+    with pytest.raises(Unreadable, match="too many scans for its size"):
+        decode(jpeg_in_tiff(60), 8, 3)
+
+
+def test_scans_are_weighed_by_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """90 scans are few for a thumbnail; over 100 megapixels they took 6 s."""
+    monkeypatch.setattr("unissl.data.images.decode.MAX_SCANNED_PIXELS", 64 * 64 * 50)
+    with pytest.raises(Unreadable, match="too many scans for its size"):
+        decode(jpeg_of_scans(60), 8, 3)
+
+
+def test_a_tile_larger_than_the_image() -> None:
+    assert decode(tiff_of_one_tile(64), 8, 3).shape == (8, 8, 3)
+    with pytest.raises(Unreadable, match="takes more than 590 MB"):
+        decode(tiff_of_one_tile(25_008), 8, 3)
+
+
+def turned(image: Image.Image, kind: str) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return saved(image, kind, exif=exif.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("make", "bytes_per_pixel"),
+    [
+        (lambda: saved(Image.new("RGB", (64, 64)), "PNG"), 4),
+        (lambda: saved(Image.new("RGBA", (64, 64)), "PNG"), 8),
+        (lambda: saved(Image.new("RGB", (64, 64)), "PNG", transparency=(0, 0, 0)), 9),
+        (lambda: turned(Image.new("RGBA", (64, 64)), "PNG"), 12),
+        (lambda: saved(Image.new("RGB", (64, 64)), "WEBP"), 16),
+        (lambda: turned(Image.new("RGBA", (64, 64)), "WEBP"), 20),
+        (lambda: saved(Image.new("I;16", (64, 64)), "PNG"), 7),
+        (lambda: saved(Image.new("CMYK", (64, 64)), "TIFF"), 8),
+    ],
+    ids=["RGB", "RGBA", "transparent colour", "turned RGBA", "WebP", "turned WebP", "16 bit", "CMYK"],
+)
+def test_memory_is_bounded_by_format_and_mode(
+    make: Callable[[], bytes], bytes_per_pixel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = make()
+    monkeypatch.setattr("unissl.data.images.decode.MAX_DECODED_BYTES", 64 * 64 * bytes_per_pixel)
+    decode(content, 8, 3)
+    monkeypatch.setattr("unissl.data.images.decode.MAX_DECODED_BYTES", 64 * 64 * bytes_per_pixel - 1)
+    with pytest.raises(Unreadable, match="save a smaller copy"):
+        decode(content, 8, 3)
+
+
+def test_coefficients_of_a_progressive_jpeg_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = saved(Image.new("RGB", (64, 64)), "JPEG", progressive=True, subsampling=0)
+    monkeypatch.setattr("unissl.data.images.decode.MAX_DECODED_BYTES", 64 * 64 * 6)
+    with pytest.raises(Unreadable, match="save a smaller copy"):
+        decode(content, 8, 3)
+    decode(saved(Image.new("RGB", (64, 64)), "JPEG"), 8, 3)
+
+
+def test_a_large_profile_is_not_kept() -> None:
+    """64 profiles of 16 MB were, a gigabyte."""
+    image = Image.new("RGB", (8, 8))
+    image.info["icc_profile"] = bytes((4 << 20) + 1)
+    before = _to_srgb.cache_info().currsize
+    decode(image, 8, 3)
+    assert _to_srgb.cache_info().currsize == before
 
 
 def test_what_has_not_begun_is_dropped() -> None:

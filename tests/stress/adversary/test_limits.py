@@ -1,4 +1,4 @@
-"""Small JSON that takes twenty times its size in memory: refused before it is parsed."""
+"""Limits of the system: too small ones are refused. Limits of ours: small JSON that takes twenty times its size."""
 
 from __future__ import annotations
 
@@ -52,6 +52,32 @@ def test_values_and_tables_are_counted(text: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bounded_io, "MAX_LISTS", 11)
     with pytest.raises(UserError, match="not valid JSON"):
         read_json(tmp_path / "x.json")
+
+
+def under_limits(limits: dict[str, int], *words: str) -> subprocess.CompletedProcess[str]:
+    resource = pytest.importorskip("resource")
+
+    def limit() -> None:
+        for name, value in limits.items():
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+    command = [sys.executable, "-m", "unissl", *words]
+    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("megabytes", [150, 300, 750, 2047])
+def test_a_limit_that_the_libraries_do_not_load_under(megabytes: int, here: Path) -> None:
+    """At 750 MB, scipy's OpenBLAS waited for memory for ever and no signal but SIGKILL ended it."""
+    done = under_limits({"RLIMIT_AS": megabytes << 20}, "train", "--data", "digits", "--out", "run")
+    assert done.returncode == 1 and not (here / "run").exists()
+    assert done.stderr == (
+        f"error: The limit on address space is {megabytes:,} MB (ulimit -v), and at least 2,048 MB are needed; "
+        "raise it, or limit the memory of the job instead.\n"
+    )
+
+
+def test_help_needs_little_memory() -> None:
+    assert under_limits({"RLIMIT_AS": 300 << 20}, "train", "--help").returncode == 0
 
 
 def test_the_largest_split_may_be_read() -> None:

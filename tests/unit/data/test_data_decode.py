@@ -78,7 +78,7 @@ def test_conversion_in_bands_equals_one_of_the_whole(monkeypatch: pytest.MonkeyP
     floats = Image.fromarray(np.random.RandomState(0).rand(9, 7).astype(np.float32))
     sources = [encoded(Image.fromarray(noise)), encoded(floats, "TIFF")]
     whole = [decode(source, 7, 3) for source in sources]
-    monkeypatch.setattr("unissl.data.images.decode.BAND", 2)
+    monkeypatch.setattr("unissl.data.images.decode.BAND_PIXELS", 14)
     assert all((decode(source, 7, 3) == before).all() for source, before in zip(sources, whole, strict=True))
 
 

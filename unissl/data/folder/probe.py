@@ -16,6 +16,7 @@ from unissl.data.folder.index import FolderIndex, scan_folder
 from unissl.data.images.decode import Encoded, Unreadable, decode, image_size
 from unissl.data.sources.parquet import first_images
 from unissl.errors import UserError
+from unissl.utils.daemon_pool import DaemonPool
 
 MAX_SAMPLED = 100
 THUMBNAIL = 16
@@ -58,15 +59,16 @@ def probe_dataset(config: DataConfig, index: FolderIndex | None = None) -> Datas
 
 def _probe(labels: np.ndarray[tuple[int], np.dtype[np.int64]], images: Iterable[Encoded]) -> DatasetProbe:
     sides, colour = [], False
-    for image in islice(images, MAX_SAMPLED):
-        with warnings.catch_warnings():  # Pillow warns about unusual metadata
-            warnings.simplefilter("ignore")
-            try:
-                sides.append(min(image_size(image)))
-                pixels = decode(image, THUMBNAIL, 3)
-            except Unreadable:
-                continue  # the loader reports all of them
-        colour = colour or bool((pixels != pixels[..., :1]).any())
+    with DaemonPool(1) as pool:  # a signal interrupts waiting for a decoder, never the decoder itself
+        for image in islice(images, MAX_SAMPLED):
+            with warnings.catch_warnings():  # Pillow warns about unusual metadata
+                warnings.simplefilter("ignore")
+                try:
+                    sides.append(min(image_size(image)))
+                    pixels = pool.submit(decode, image, THUMBNAIL, 3).result()
+                except Unreadable:
+                    continue  # the loader reports all of them
+            colour = colour or bool((pixels != pixels[..., :1]).any())
     known = labels[labels >= 0]
     side = int(np.median(sides)) if sides else THUMBNAIL
     return DatasetProbe(len(labels), len(known), len(np.unique(known)), side, colour)

@@ -12,8 +12,9 @@ The rules for all sources:
   own rule (:mod:`unissl.data.images.resize`);
 - colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
 - an image of more than 100 megapixels (25 with 32 bits per channel), 65,535 pixels in one direction, 1 GB or, in a
-  JPEG, 100 scans is rejected before it is decoded, and large ones are decoded one at a time, so that memory does not
-  grow with the number of cores.
+  JPEG, 100 scans is rejected before it is decoded, and so is one that would take more than 590 MB or more than a few
+  seconds (:mod:`unissl.data.images.bounds`); large ones are decoded one at a time, so that memory does not grow with
+  the number of cores.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
+from unissl.data.images.bounds import bytes_to_decode, bytes_to_turn, coefficient_bytes, scanned_pixels
 from unissl.data.images.issues import (
     LARGE_PIXELS,
     NONE,
@@ -58,9 +60,13 @@ MAX_SIDE = 65_535
 MAX_FILE_BYTES = 1 << 30
 MAX_SCANS = 100
 """Scans of a JPEG, each of which is a pass over all pixels; cameras and programs write at most a dozen."""
-BLOCK = 1 << 20
-BAND = 256
-"""Rows that are converted at a time, where a conversion needs several times the memory of the image."""
+MAX_SCANNED_PIXELS = 3_000_000_000
+"""Pixels of a JPEG times its scans: 100 megapixels in 30 scans take two seconds."""
+MAX_DECODED_BYTES = 590_000_000
+"""Memory for an image: 100 megapixels of RGB in PNG, 73 with transparency, 36 in WebP."""
+MAX_PROFILE_BYTES = 4 << 20
+BAND_PIXELS = 1 << 20
+"""Pixels that are converted at a time, where a conversion needs several times the memory of the image."""
 PER_TASK = 32
 MARGIN = 3
 """JPEG may be decoded at a coarser scale as long as this many pixels are left for each final one."""
@@ -116,13 +122,15 @@ def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_C
     try:
         with _open(source) as image:
             issues = header_issues(image, source if isinstance(source, str) else None, size)
+            coefficients, announced = coefficient_bytes(image), image.size
             if fit.coarse and min(image.size) >= 2 * MARGIN * size:
                 image.draft(image.mode, (MARGIN * size, MARGIN * size))
+            _require_memory(coefficients + bytes_to_decode(image), announced)
             with _one_large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
                 upright, turned = _upright(image)
                 issues |= turned | (ImageIssue.TRANSPARENT if is_transparent(upright) else NONE)
                 flat = _flatten(upright)
-                transform = _to_srgb(image.info.get("icc_profile")) if flat.mode == "RGB" else None
+                transform = _transform(image) if flat.mode == "RGB" else None
                 grey = channels == 1 and transform is None
                 square = fit(_as_mode(flat, "L" if grey else "RGB"), size)
             if transform is not None:
@@ -227,8 +235,7 @@ def _open(source: Encoded) -> Iterator[Image.Image]:
                 opened.enter_context(file)
                 _require_short(file)
                 image = opened.enter_context(Image.open(file, formats=_formats()))
-                if image.format in ("JPEG", "MPO"):
-                    _require_few_scans(file)
+                _require_few_scans(image, file)
             except Unreadable:
                 raise
             except Image.DecompressionBombError:
@@ -261,17 +268,12 @@ def _require_short(file: IO[bytes]) -> None:
     file.seek(0)
 
 
-def _require_few_scans(file: IO[bytes]) -> None:
-    """Count the marker that begins a scan, which compressed pixels cannot contain; previews have a few more."""
-    place = file.tell()
-    file.seek(0)
-    scans, last = 0, b""
-    while block := file.read(BLOCK):
-        scans += (last + block).count(b"\xff\xda")
-        if scans > MAX_SCANS:
-            raise Unreadable(f"a JPEG of more than {MAX_SCANS} scans; save it again")
-        last = block[-1:] if block.endswith(b"\xff") else b""
-    file.seek(place)
+def _require_few_scans(image: Image.Image, file: IO[bytes]) -> None:
+    scans, pixels = scanned_pixels(image, file)
+    if scans > MAX_SCANS:
+        raise Unreadable(f"a JPEG of more than {MAX_SCANS} scans; save it again")
+    if pixels > MAX_SCANNED_PIXELS:
+        raise Unreadable(f"a JPEG of too many scans for its size ({image.width} x {image.height}); save it again")
 
 
 def _require_few_pixels(image: Image.Image) -> None:
@@ -282,6 +284,12 @@ def _require_few_pixels(image: Image.Image) -> None:
         raise Unreadable(f"more than {MAX_SIDE:,} pixels wide or high {size}")
     if image.mode in ("I", "F") and image.width * image.height > MAX_DEEP_PIXELS:
         raise Unreadable(f"more than 25 megapixels of 32 bits {size}; save it with 8 or 16 bits")
+
+
+def _require_memory(needed: int, size: tuple[int, int]) -> None:
+    if needed > MAX_DECODED_BYTES:
+        limit = f"{MAX_DECODED_BYTES // 10**6} MB"
+        raise Unreadable(f"takes more than {limit} to decode ({size[0]} x {size[1]}); save a smaller copy")
 
 
 def _why_unreadable(source: str | bytes) -> str:
@@ -315,7 +323,10 @@ def _upright(image: Image.Image) -> tuple[Image.Image, ImageIssue]:
         transpose = TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken metadata is no reason to lose an intact image
         return image, NONE
-    return (image, NONE) if transpose is None else (image.transpose(transpose), ImageIssue.TURNED)
+    if transpose is None:
+        return image, NONE
+    _require_memory(bytes_to_turn(image), image.size)
+    return image.transpose(transpose), ImageIssue.TURNED
 
 
 def _flatten(image: Image.Image) -> Image.Image:
@@ -331,8 +342,9 @@ def _flatten(image: Image.Image) -> Image.Image:
 
 
 def _bands(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
-    for top in range(0, image.height, BAND):
-        yield top, image.crop((0, top, image.width, min(top + BAND, image.height)))
+    rows = max(1, BAND_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
 
 
 def _by_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
@@ -365,7 +377,13 @@ def _as_mode(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode and not image.has_transparency_data else image.convert(mode)
 
 
-@lru_cache(maxsize=64)
+def _transform(image: Image.Image) -> ImageCms.ImageCmsTransform | None:
+    """Of the image's profile, unless that is so large that it can only be there to fill the cache."""
+    profile = image.info.get("icc_profile")
+    return _to_srgb(profile) if profile is None or len(profile) <= MAX_PROFILE_BYTES else None
+
+
+@lru_cache(maxsize=16)
 def _to_srgb(profile: bytes | None) -> ImageCms.ImageCmsTransform | None:
     """None without a profile, for sRGB itself, for profiles of other than RGB images, and for broken ones."""
     if not profile:
