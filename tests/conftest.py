@@ -68,15 +68,24 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 ATTACKS = (
     *("unit/test_links.py", "unit/fuzz/test_fuzz_bombs.py", "unit/fuzz/test_fuzz_paths.py"),
-    *("e2e/test_hostile_folder.py", "e2e/test_lost_output.py", "e2e/test_resume_links.py"),
+    *("unit/fuzz/test_fuzz_readers.py", "e2e/test_hostile_folder.py", "e2e/test_lost_output.py"),
+    *("e2e/test_resume_links.py", "e2e/test_printed_names.py", "e2e/test_clock_jumps.py"),
+    *("e2e/test_refused_folders.py", "e2e/test_full_disk_and_memory.py", "e2e/test_other_platforms.py"),
+    "unit/nets/test_hub_backbones.py::test_a_manifest_that_names_another_model",
+    "unit/nets/test_hub_backbones.py::test_a_folder_whose_model_names_another",
+    "e2e/test_preemption.py::test_two_runs_on_one_folder",
+    "e2e/test_refused_data.py::test_a_class_whose_name_is_not_unicode",
 )
-"""Files of attacks that are kept next to what they attack, besides those in tests/stress/adversary/."""
+"""Files and tests of attacks that are kept next to what they attack, besides those in tests/stress/adversary/."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix() in ATTACKS:
+        if not item.path.is_relative_to(TESTS):
+            continue
+        file = item.path.relative_to(TESTS).as_posix()
+        if file in ATTACKS or f"{file}::{getattr(item, 'originalname', item.name)}" in ATTACKS:
             item.add_marker("adversary")
 
 

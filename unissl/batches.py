@@ -31,12 +31,16 @@ Promoted = tuple[Tensor, Tensor] | None
 """Positions in the pool (k,) and soft targets (k, C) of images promoted to the labelled set (``Method.promoted``)."""
 
 
+MAX_BATCH = 1 << 20
+"""Images per batch: more are a slip of the finger, which would be counted for hours before memory runs out."""
+
+
 class BatchConfig(Settings):
-    labelled: int = Field(default=64, ge=1)
+    labelled: int = Field(default=64, ge=1, le=MAX_BATCH)
     """Labelled images per step, over all processes."""
-    unlabelled: int = Field(default=448, ge=1)
+    unlabelled: int = Field(default=448, ge=1, le=MAX_BATCH)
     """Unlabelled images per step, over all processes."""
-    evaluation: int = Field(default=256, ge=1)
+    evaluation: int = Field(default=256, ge=1, le=MAX_BATCH)
     """Images per batch in evaluation."""
 
 

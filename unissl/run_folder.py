@@ -68,7 +68,9 @@ class RunFolder:
 
     def check_unused(self) -> None:
         """Raise if the folder holds anything: a run never overwrites files."""
-        if self.path.exists() and (not self.path.is_dir() or any(_visible(self.path))):
+        with explain_disk_errors(self.path):  # its name may be too long
+            used = self.path.exists() and (not self.path.is_dir() or any(_visible(self.path)))
+        if used:
             if self.holds_run:
                 raise UserError(f"{self.path} already holds a run; choose another --out, or continue it with --resume.")
             what = "is not empty" if self.path.is_dir() else "is a file"

@@ -156,3 +156,9 @@ def test_full_disk_while_decoding(refuses: Refuses, here: Path, monkeypatch: pyt
         patch.setattr(os, "fsync", fsync)
         refuses(*TRAIN_PHOTOS, *OUT, says=("The disk is full at the image cache", "free some space"))
     assert {path.suffix for path in Path(os.environ["UNISSL_CACHE"]).iterdir()} == {".lock"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes on POSIX only")
+def test_a_class_whose_name_is_not_unicode(here: Path, refuses: Refuses) -> None:
+    make_photos(here / "photos", classes=("cat", os.fsdecode(b"d\xffg")))
+    refuses(*TRAIN_PHOTOS, "--out", "run", says=("not Unicode", "d\\udcffg", "rename it"))

@@ -248,3 +248,14 @@ def test_paths_that_lead_nowhere(
     refuses: Refuses, finished: Path, words: tuple[str, ...], says: tuple[str, ...]
 ) -> None:
     refuses(*words, says=says)
+
+
+def test_a_name_that_is_too_long(refuses: Refuses) -> None:
+    refuses(*TRAIN_DIGITS, "--out", "x" * 300, says=("File name too long", "--out"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes on POSIX only")
+def test_a_folder_whose_name_is_not_unicode(here: Path) -> None:
+    out = os.fsdecode(b"run\xff")
+    succeed(*TRAIN_DIGITS, "--out", out)
+    succeed("report", out)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -135,3 +138,10 @@ def test_wrong_command_lines(words: tuple[str, ...]) -> None:
 
 def test_help_shows_an_example() -> None:
     assert "Example: unissl report" in succeed("report", "--help").out
+
+
+def test_a_wrong_backend_in_the_environment(here: Path, finished_run: Path) -> None:
+    run = shutil.copytree(finished_run, here / "run")
+    command = [sys.executable, "-m", "unissl", "report", run]
+    done = subprocess.run(command, env={**os.environ, "MPLBACKEND": "junk"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ from unissl.training import checkpoint
 from unissl.training.checkpoint import TrainState
 from unissl.types import ImageTable
 from unissl.utils import cache
-from unissl.utils.atomic import write_atomically, write_text
+from unissl.utils.atomic import open_regular, write_atomically, write_text
 from unissl.utils.row_writer import RowWriter
 
 Place = Callable[[Path], None]
@@ -318,3 +318,29 @@ def test_the_manifest_of_a_cache_entry_may_be_a_pipe() -> None:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
     assert entry.built == 3
+
+
+def hard_link(path: Path, target: Path) -> Path:
+    path.unlink(missing_ok=True)
+    os.link(target, path)
+    return path
+
+
+def test_nothing_is_written_into_a_file_with_a_second_name(folder: RunFolder, elsewhere: Path) -> None:
+    """A hard link, as ``cp -al`` makes for every file of a run: the other name would get the changes too."""
+    target = elsewhere / "thesis.tex"
+    hard_link(folder.metrics, target)
+    for change in (lambda: folder.append_metrics({"step": 1}), lambda: folder.cut_metrics(0)):
+        with pytest.raises(UserError, match="hard link"):
+            change()
+    for mode in ("wb", "w+b", "r+b", "ab"):
+        with pytest.raises(UserError, match="hard link"):
+            open_regular(folder.metrics, mode)
+    with open_regular(folder.metrics, "rb") as file:
+        assert file.read() == b"years of work\n"
+
+
+def test_a_lock_with_a_second_name_is_not_emptied(folder: RunFolder, elsewhere: Path) -> None:
+    hard_link(folder.path / NAME, elsewhere / "thesis.tex")
+    with pytest.raises(UserError, match="hard link"), locked(folder):
+        pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Never
 
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> Never:
 def _run(words: list[str], debug: bool) -> int:
     """Run a verb and print its error; the exit code."""
     log_to_stderr()
+    os.environ["MPLBACKEND"] = "agg"  # the command opens no windows, and matplotlib fails to load with a wrong name
     try:
         if not {"--help", "-h", "--version"}.intersection(words):
             require_address_space()

@@ -6,7 +6,6 @@ in the order of the files. A truncated record is detected by its length, whateve
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -74,6 +73,10 @@ class PredictionJournal:
         self.path.unlink(missing_ok=True)
 
     def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:
+            return  # Windows: a second command with the same --out is not noticed
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -217,7 +217,8 @@ def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> None:
     remaining = iter(tables)
     first = next(remaining)
     group = [first]
-    with pq.ParquetWriter(path, first.schema) as writer:
+    # pyarrow opens no path that is not UTF-8
+    with path.open("wb") as file, pq.ParquetWriter(file, first.schema) as writer:
         for table in remaining:
             if len(group) == ROW_GROUP:
                 writer.write_table(pa.concat_tables(group))

@@ -42,7 +42,7 @@ class MachineConfig(Settings):
 
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads; by default what torch finds."""
     tune_threads: bool = False
     """Before the start, time some steps with all threads, half of them and so on, and keep the fastest number."""

@@ -36,12 +36,12 @@ EvalFn = Callable[[Learner, dict[str, Tensor]], tuple[dict[str, Any], npt.NDArra
 class TrainConfig(Settings):
     steps: int | None = Field(default=None, ge=1)
     """Training steps; computed from ``minutes`` if those are given instead."""
-    minutes: float | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0, le=1_000_000)
     """Time budget; converted to ``steps`` before the start and without effect from then on."""
     cv_folds: int = Field(default=4, ge=0)
     """Without test images: folds of a cross-validation over the labels, each an additional training of the same length;
     0 or 1 for none."""
-    evaluations: int = Field(default=20, ge=1)
+    evaluations: int = Field(default=20, ge=1, le=1_000_000)
     """Number of evaluations, at equal distances and the last at the end."""
     method_periods: int = Field(default=20, ge=1)
     """Equal parts of the budget after which methods re-estimate what they estimate once per epoch of their papers

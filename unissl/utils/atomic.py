@@ -24,6 +24,8 @@ from torch import Tensor
 from unissl.errors import UserError
 from unissl.utils.bounded_io import parse_json, read_text, reject_surrogates
 
+SECOND_NAME = "a hard link, a second name of another file"
+
 
 @contextmanager
 def explain_disk_errors(path: Path) -> Iterator[None]:
@@ -51,22 +53,30 @@ def require_real_folder(top: Path, *names: str) -> Path:
 
 
 def require_regular_file(path: Path) -> Path:
-    """``path``, which need not be there; a link, which leads elsewhere, and a pipe, which hangs, are refused."""
+    """``path``, which need not be there and will be written to; a link, which leads elsewhere, a file with a second
+    name, as of a copy by ``cp -l``, and a pipe, which hangs, are refused."""
     _check_kind(path, "file")
+    if path.exists() and path.stat().st_nlink > 1:
+        raise _not_real(path, SECOND_NAME, "file")
     return path
 
 
 def open_regular(path: Path, mode: Literal["rb", "ab", "a+b", "r+b", "wb", "w+b", "xb"]) -> BinaryIO:
     """``open`` of a regular file that is no link, whatever is put in its place meanwhile."""
-    return open(require_regular_file(path), mode, opener=_open_regular)
+    _check_kind(path, "file")
+    return open(path, mode, opener=_open_regular)
 
 
 def _open_regular(path: str, flags: int) -> int:
     careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
-    descriptor = os.open(path, flags | careful, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    descriptor = os.open(path, flags & ~os.O_TRUNC | careful, 0o666)
+    status = os.fstat(descriptor)
+    shared = status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR)
+    if shared or not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise _not_real(Path(path), "not a regular file", "file")
+        raise _not_real(Path(path), SECOND_NAME if shared else "not a regular file", "file")
+    if flags & os.O_TRUNC:  # not before it is known whose content would be lost
+        os.ftruncate(descriptor, 0)
     return descriptor
 
 
@@ -122,6 +132,8 @@ def _move_to_unused(draft: Path, path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return  # Windows opens no folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

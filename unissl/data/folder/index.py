@@ -325,6 +325,7 @@ def _labels_from_folders(root: Path, folders: Sequence[str], scan: FolderScan) -
     class_folders = set(folders) - pool
     if labelled:
         class_folders = {f"{top}/{name}" for top in labelled for name in scan.subfolders(top)}
+    _check_unicode(root, class_folders)
     label_names: dict[str, str | None] = {}
     filled: set[str] = set()
     unused: Counter[str] = Counter()
@@ -347,6 +348,15 @@ def _labels_from_folders(root: Path, folders: Sequence[str], scan: FolderScan) -
             raise UserError(f"The class folder {root / folder} holds no image; add at least one or remove the folder.")
     messages = ((name, f"{count} image(s) in no class folder and not in the pool") for name, count in unused.items())
     return label_names, tuple(messages)
+
+
+def _check_unicode(root: Path, class_folders: set[str]) -> None:
+    """A class has the name of its folder in every file of the run, and all of these are UTF-8."""
+    for folder in sorted(class_folders):
+        try:
+            folder.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"The name of the class folder {str(root / folder)!a} is not Unicode; rename it.") from None
 
 
 def _check_readable(root: Path, scan: FolderScan, pool: set[str] | None = None) -> None:
