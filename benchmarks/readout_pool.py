@@ -40,7 +40,8 @@ def main() -> None:
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     cpu = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     right = (classifier.classes(pool) == truth.numpy()).mean()
-    print(f"pool of {arguments.pool:,}: {seconds:.1f} s ({cpu:.0f} s of CPU), {more:.0f} MiB more, {right:.1%} right")
+    took = f"{seconds:.1f} s ({cpu:.0f} s of CPU in all), {more:.0f} MiB more"
+    print(f"pool of {arguments.pool:,}: {took}, {right:.1%} right")
 
 
 if __name__ == "__main__":
