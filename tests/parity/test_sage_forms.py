@@ -44,6 +44,7 @@ TABLE: dict[str, tuple[Any, Any, Any]] = {
     "weighting": ("drp", "drp", "drp"),
     "contrastive": (True, True, True),
     "consistency": (True, True, True),
+    "readout": ("head", "head", "head"),
 }
 NOT_PART_OF_A_FORM = {"name", "form", "threshold"}
 
