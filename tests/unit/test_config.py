@@ -29,7 +29,11 @@ def sentence(tree: dict[str, object]) -> str:
         ({"batch": {"labeled": 4}}, "batch.labeled", "Did you mean 'labelled'?"),
         ({"method": {"walk_step": 3}}, "method.walk_step", "Did you mean 'walk_steps'?"),
         ({"method": {"name": "fixmatch", "treshold": 0.9}}, "method.treshold", "Did you mean 'threshold'?"),
-        ({"method": {"name": "fixmatch", "ridge": 0.9}}, "method.ridge", "Known: name, threshold, unsup_weight"),
+        (
+            {"method": {"name": "fixmatch", "ridge": 0.9}},
+            "method.ridge",
+            "Known: name, readout, threshold,",
+        ),
     ],
 )
 def test_a_wrong_key_names_the_right_one(tree: dict[str, object], key: str, meant: str) -> None:

@@ -129,7 +129,7 @@ def write_predictions(journal: PredictionJournal, folder: RunFolder, model: Mode
     journal.remove()
     print_result(journal.out, len(files), reviews)
     if row is not None:
-        print(describe_threshold(row, reached))
+        echo(describe_threshold(row, reached))
 
 
 def print_result(out: Path, files: int, reviews: Mapping[str, int]) -> None:

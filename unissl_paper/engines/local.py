@@ -81,7 +81,8 @@ def _without_interrupts() -> Iterator[None]:
         return
     from multiprocessing.resource_tracker import ensure_running
 
-    ensure_running()  # would let the signal through again when it starts
+    with current_folder.elsewhere():
+        ensure_running()  # would let the signal through again when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -63,6 +63,8 @@ def _opaque_copy(image: Image.Image) -> int:
     """Bytes per pixel of the copies in RGB, without transparency and with 8 bits per channel."""
     if image.mode.startswith("I") or image.mode == "F":
         return 1 + 4
+    if image.mode == "P" and image.palette is None:  # damaged, and refused when it is decoded
+        return 0
     if image.has_transparency_data:
         return 4 if "A" in image.getbands() else 4 + 1  # the alpha channel is made to be looked at
     return 0 if image.mode == "RGB" else 4
