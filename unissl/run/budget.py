@@ -9,6 +9,7 @@ only steps exist.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from unissl.data.folder.probe import DatasetProbe
 from unissl.distil.student import LABELLED_RATIO, select_maps, tail_precision, trainable_stages
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.gradients import average_gradients
+from unissl.errors import UserError
 from unissl.features import BATCH, forward_features, load_backbone, normalisation
 from unissl.nets.bf16 import to_bf16
 from unissl.run.config import RunConfig, baseline_config
@@ -47,6 +49,8 @@ PHOTO_STEPS = 250
 are five such trainings."""
 MAX_STEPS_ON_FEATURES = 600
 """Longer training on features made classifiers worse (docs/results.md), however long the time."""
+MIN_STEPS = 100
+"""Fewer steps leave method and baseline untrained, and a gain over an untrained baseline means nothing."""
 SCRATCH_STEPS = 4000
 """Training steps of a small network from scratch where the user gave no minutes."""
 
@@ -137,17 +141,29 @@ def plan_budget(inputs: RunInputs, state: TrainState, batches: Batches, started:
     )
     share = DISTIL_TIME_FRACTION * (60 * config.train.minutes - reserved.seconds())
     config, distil_seconds = fit_distil_epochs(inputs, share)
-    return steps_from_minutes(config, state, batches, replace(reserved, distil_seconds=distil_seconds))
+    return steps_from_minutes(config, state, batches, replace(reserved, distil_seconds=distil_seconds), MIN_STEPS)
 
 
 def steps_from_minutes(
-    config: RunConfig, state: TrainState, batches: Batches, reserved: ReservedTime | None = None
+    config: RunConfig, state: TrainState, batches: Batches, reserved: ReservedTime | None = None, min_steps: int = 1
 ) -> RunConfig:
-    """The configuration with the number of steps that fits into its minutes."""
+    """The configuration with the number of steps that fits into its minutes; fewer than ``min_steps`` are refused."""
     minutes, reserved = config.train.minutes, reserved or ReservedTime()
     assert minutes is not None
     cost = measure_cost(config, state, batches, reserved)
-    steps = broadcast_from_main(lambda: steps_within(60 * minutes - reserved.seconds() - cost.overhead, cost.per_step))
+
+    def fitting() -> int:
+        other = reserved.seconds() + cost.overhead
+        steps = steps_within(60 * minutes - other, cost.per_step)
+        if steps < min_steps:
+            needed = math.ceil((other + min_steps * cost.per_step) / 60)
+            raise UserError(
+                f"{minutes:g} minutes are too short for {min_steps} training steps here, and fewer mean nothing; give "
+                f"--minutes {max(needed, math.floor(minutes) + 1)}, or leave out --minutes."
+            )
+        return steps
+
+    steps = broadcast_from_main(fitting)
     if config.net.freeze_backbone:
         steps = min(steps, MAX_STEPS_ON_FEATURES)
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})

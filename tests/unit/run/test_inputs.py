@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from unissl.nets import INPUT_MEAN, INPUT_STD, backbone_installed
 from unissl.nets.bf16 import cpu_supports_bf16
 from unissl.nets.heads import MLPHead
 from unissl.nets.small import SmallNet
-from unissl.run.budget import MAX_STEPS_ON_FEATURES, steps_from_minutes
+from unissl.run.budget import MAX_STEPS_ON_FEATURES, plan_budget, steps_from_minutes
 from unissl.run.config import RunConfig, build_config, fit_to_data
 from unissl.run.inputs import RunInputs, build_network, check_supports_features, prepare_inputs
 from unissl.run.pipeline import resume, run, train_and_save, write_config_and_split
@@ -289,3 +290,15 @@ def test_a_method_that_asks_about_images_is_refused() -> None:
     with pytest.raises(UserError, match="fixmatch needs images.*net.freeze_backbone=false"):
         check_supports_features(settings("fixmatch"), Asking)
     check_supports_features(settings("fixmatch"), get_method("fixmatch"))
+
+
+@needs_weights
+def test_minutes_that_are_too_short_are_refused_before_the_start(shared_cache: Path, tmp_path: Path) -> None:
+    """One step of the baseline would make any gain over it look large."""
+    config = settings(train={"minutes": 0.001, "evaluations": 1})
+    inputs = prepared(config)
+    state, batches = build_training(inputs)
+    with pytest.raises(UserError, match=r"0\.001 minutes are too short for 100 training steps .* give --minutes \d+"):
+        plan_budget(inputs, state, batches, time.monotonic(), baseline=True)
+    enough = inputs.with_config(settings(train={"minutes": 1000.0, "evaluations": 1}))
+    assert plan_budget(enough, state, batches, time.monotonic(), baseline=True).train.steps == MAX_STEPS_ON_FEATURES
