@@ -26,6 +26,7 @@ MIN_EVIDENCE = 1.64
 """Standard errors by which a baseline has to be better than the method in cross-validation to be shipped. The method
 was better on the collections that it was developed on, and few labels are weak evidence against that."""
 BLOCK = 4096
+CHANCE = ", a difference that may be chance"
 NO_EVIDENCE = "there was no cross-validation over the labels, so nothing shows that a baseline is better"
 
 Classes = dict[str, Positions]
@@ -111,7 +112,8 @@ def choose_classifier(method: str, predicted: Positions | None, truth: Positions
         assert isinstance(classifier, LinearClassifier)
         reason = figures.format(f"{candidates[best].mean():.3f}", f"{right.mean():.3f}", method)
         return Shipped(best, reason, classifier)
-    return Shipped(method, figures.format(f"{right.mean():.3f}", f"{candidates[best].mean():.3f}", best))
+    reason = figures.format(f"{right.mean():.3f}", f"{candidates[best].mean():.3f}", best)
+    return Shipped(method, reason + (CHANCE if candidates[best].mean() > right.mean() else ""))
 
 
 def standard_errors(right: Bools, other: Bools) -> float:
