@@ -216,7 +216,7 @@ def test_the_lowest_versions_are_ones_that_were_checked() -> None:
     python_floor = project["requires-python"].removeprefix(">=")
     page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
     assert f"needs Python {python_floor} or newer and torch {torch_floor} or newer" in page
-    checked = re.findall(r"torch (\d+)\.(\d+)\.\d+, Python (\d+)\.(\d+)\.", page.split("\n|---")[0])
+    checked = re.findall(r"torch (\d+)\.(\d+)\.\d+, Python (\d+)\.(\d+)\.", page.split("\n## ")[0])
     assert min((int(a), int(b)) for a, b, _, _ in checked) == tuple(int(part) for part in torch_floor.split("."))
     assert min((int(c), int(d)) for _, _, c, d in checked) == tuple(int(part) for part in python_floor.split("."))
 
