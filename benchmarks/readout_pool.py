@@ -15,7 +15,8 @@ import time
 import numpy as np
 import torch
 
-from unissl.evaluation.readout import Classifier, choose_readout
+from unissl.evaluation.readout import choose_readout
+from unissl.ops.linear import LinearClassifier
 
 CLASSES, WIDTH, LABELS = 10, 64, 4
 
@@ -33,7 +34,7 @@ def main() -> None:
     pool = centres[truth] + torch.randn(arguments.pool, WIDTH, generator=draws) / 4
     labels = np.repeat(np.arange(CLASSES), LABELS)
     labelled = centres[torch.from_numpy(labels)] + torch.randn(len(labels), WIDTH, generator=draws) / 4
-    head = Classifier(torch.zeros(CLASSES, WIDTH), torch.zeros(CLASSES))
+    head = LinearClassifier(torch.zeros(CLASSES, WIDTH), torch.zeros(CLASSES))
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     classifier, _ = choose_readout(head, labelled, labels, pool)
     seconds = time.monotonic() - started

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from unissl.ops import soft_regression
+from unissl.ops.linear import LinearClassifier, rank_in_class
 from unissl.ops.neighbours import nearest, spread_labels, transition
 from unissl.types import UNLABELLED
 
@@ -35,18 +36,6 @@ MAX_SPREAD = 20_000
 """Unlabelled images of the graph: neighbours among all others take time that grows with the square."""
 
 Labels = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class LinearClassifier:
-    """Weight (C, D) and bias (C,)."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Logits (n, C) of features (n, D)."""
-        return torch.addmm(self.bias, features, self.weight.T)
 
 
 @dataclass(frozen=True)
@@ -104,9 +93,7 @@ def choose_strength(x: Tensor, labels: Labels, num_classes: int) -> float:
 
 def stratified_folds(labels: Labels, folds: int) -> Iterator[Tensor]:
     """Masks (n,) of the labels that each fold leaves out, every label once, in the order of the rows of a class."""
-    rank = np.zeros(len(labels), dtype=np.int64)
-    for label in np.unique(labels):
-        rank[labels == label] = np.arange((labels == label).sum())
+    rank = rank_in_class(labels)
     for fold in range(folds):
         held_out = rank % folds == fold
         if held_out.any():

@@ -21,6 +21,7 @@ from torch.nn.functional import normalize, one_hot
 
 from unissl.ops import soft_regression
 from unissl.ops.consensus import consensus_labels
+from unissl.ops.linear import LinearClassifier, rank_in_class
 from unissl.ops.neighbours import nearest, transition
 from unissl.types import UNLABELLED
 
@@ -31,18 +32,6 @@ FOLDS = 4
 """Parts of the labels that are left out in turn."""
 
 Labels = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """Linear: logits = features @ weight.T + bias."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def classes(self, features: Tensor) -> Labels:
-        predicted: Labels = torch.addmm(self.bias, features, self.weight.T).argmax(1).numpy()
-        return predicted
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,9 @@ class Evidence:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-def choose_readout(head: Classifier, labelled: Tensor, labels: Labels, pool: Tensor) -> tuple[Classifier, Evidence]:
+def choose_readout(
+    head: LinearClassifier, labelled: Tensor, labels: Labels, pool: Tensor
+) -> tuple[LinearClassifier, Evidence]:
     """The classifier of the consensus, and whether it should replace ``head``.
 
     ``labelled`` (L, D) and ``pool`` (U, D) are features of the images with ``labels`` (L,) and of those without.
@@ -93,7 +84,7 @@ def choose_readout(head: Classifier, labelled: Tensor, labels: Labels, pool: Ten
     return classifier, evidence
 
 
-def fit_classifier(features: Tensor, known: Labels, consensus: npt.NDArray[np.float64]) -> Classifier:
+def fit_classifier(features: Tensor, known: Labels, consensus: npt.NDArray[np.float64]) -> LinearClassifier:
     """Logistic regression on the consensus (n, C), with true labels where they are ``known`` (n,).
 
     An image counts by how far its consensus is from uniform; one that no label reaches does not count.
@@ -106,7 +97,7 @@ def fit_classifier(features: Tensor, known: Labels, consensus: npt.NDArray[np.fl
     weights = torch.where(probs.sum(1) > 0, 1 - entropy, 0.0)
     scale = FEATURE_NORM / float(features.norm(dim=1).mean().clamp(min=1e-12))
     weight, bias = soft_regression.fit(scale * features.double(), probs, weights)
-    return Classifier((scale * weight).to(features), bias.to(features))
+    return LinearClassifier((scale * weight).to(features), bias.to(features))
 
 
 def left_out_accuracy(
@@ -125,15 +116,6 @@ def left_out_accuracy(
         right["left_out_consensus"] += list(probs.argmax(1) == labels[tested])
         right["left_out_mean"] += list(nearest_mean(labelled, known[: len(labels)], tested) == labels[tested])
     return {name: float(np.mean(values)) if values else None for name, values in right.items()}
-
-
-def rank_in_class(labels: Labels) -> Labels:
-    """0 for the first image of each class, 1 for the second, and so on."""
-    ranks = np.zeros_like(labels)
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        ranks[rows] = np.arange(len(rows))
-    return ranks
 
 
 def nearest_mean(features: Tensor, known: Labels, rows: Labels) -> Labels:

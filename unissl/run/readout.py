@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from unissl.batches import Batches
-from unissl.evaluation.readout import Classifier, Evidence, choose_readout
+from unissl.evaluation.readout import Evidence, choose_readout
+from unissl.ops.linear import LinearClassifier
 from unissl.run.config import RunConfig
 from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
@@ -35,7 +36,7 @@ def refit_head(config: RunConfig, state: TrainState, batches: Batches, split: Sp
         return None
     shadow = state.ema.shadow
     labelled, pool = (learnt_features(state, batches, rows) for rows in (split.labelled, split.unlabelled))
-    head = Classifier(shadow[WEIGHT].cpu(), shadow[BIAS].cpu())
+    head = LinearClassifier(shadow[WEIGHT].cpu(), shadow[BIAS].cpu())
     classifier, evidence = choose_readout(head, labelled, split.labels, pool)
     refitted = {WEIGHT: classifier.weight.to(shadow[WEIGHT]), BIAS: classifier.bias.to(shadow[BIAS])}
     return Readout({**shadow, **refitted}, evidence)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from unissl.evaluation.readout import Classifier, Evidence, choose_readout, rank_in_class
+from unissl.evaluation.readout import Evidence, choose_readout
+from unissl.ops.linear import LinearClassifier, rank_in_class
 
 CLASSES, WIDTH = 3, 8
 CENTRES = 4 * torch.eye(CLASSES, WIDTH)
@@ -20,10 +21,10 @@ def clusters(per_class: int, spread: float = 1.0, seed: int = 0) -> tuple[torch.
     return CENTRES[torch.from_numpy(truth)] + noise, truth
 
 
-def head_of(labelled: torch.Tensor, labels: np.ndarray) -> Classifier:
+def head_of(labelled: torch.Tensor, labels: np.ndarray) -> LinearClassifier:
     """The mean of the labelled features of each class: a bad direction where one label is all there is."""
     means = torch.stack([labelled[torch.from_numpy(labels == c)].mean(0) for c in range(CLASSES)])
-    return Classifier(means, -means.square().sum(1) / 2)
+    return LinearClassifier(means, -means.square().sum(1) / 2)
 
 
 def test_one_label_far_from_the_centre_of_its_class() -> None:
