@@ -51,7 +51,7 @@ def test_everything_happens_once(photos: Path, monkeypatch: pytest.MonkeyPatch, 
     for target, name in (
         ("unissl.data.folder.index.find_images", "folder walked"),
         ("unissl.data.folder.index.read_label_file", "label file parsed"),
-        ("unissl.features.extract._extract", "features extracted"),
+        ("unissl.features.extract.write_rows", "features extracted"),
         ("unissl.features.extract.pixel_hash", "pixels hashed again"),
         ("torch.load", "weights read"),
         ("unissl.run.inputs.multi_crop_features", "crops extracted"),

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.augment.views import AugmentConfig, make_view, normalise
+from unissl.augment.views import AugmentConfig, apply_view, make_view, normalise, view_draws
 from unissl.data.images.resized import ResizedImages
+from unissl.ops.keyed_random import uniform_rows
 from unissl.utils.mmap_rows import take_rows
 
 
@@ -47,6 +48,11 @@ class ImageViews:
         """One view of each row, float (n, channels, H, W). Equal arguments give equal numbers."""
         pixels = make_view(view, self._raw(rows), self.config, seed=seed, step=step, stream=stream, positions=positions)
         return normalise(pixels, self.mean, self.std)
+
+    def keyed(self, view: str, rows: npt.NDArray[np.int64], keys: npt.NDArray[np.uint64]) -> Tensor:
+        """One view of each row, random by the ``keys`` (n, 2) of the images and not by step or position."""
+        draws = uniform_rows(keys, view, view_draws(view, self.config))
+        return normalise(apply_view(view, self._raw(rows), self.config, draws), self.mean, self.std)
 
     def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
         images = self.images

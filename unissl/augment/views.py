@@ -168,9 +168,18 @@ def make_view(
     first, end = (0, len(images)) if positions is None else (positions.start or 0, positions.stop)
     if end - first != len(images):
         raise ValueError("positions must name one position in the global batch per image")
-    view = VIEWS[_kind(name)]
-    draws = uniform_table(seed, step, stream, name, end, view.columns(config))
-    return view.apply(images.contiguous(), draws[first:].numpy(), config)
+    draws = uniform_table(seed, step, stream, name, end, view_draws(name, config))
+    return apply_view(name, images, config, draws[first:].numpy())
+
+
+def view_draws(name: str, config: AugmentConfig) -> int:
+    """Random numbers per image that a view takes."""
+    return VIEWS[_kind(name)].columns(config)
+
+
+def apply_view(name: str, images: Tensor, config: AugmentConfig, draws: Floats) -> Tensor:
+    """A view of each image of uint8 (N, H, W, C) from given random numbers (N, ``view_draws``) in [0, 1)."""
+    return VIEWS[_kind(name)].apply(images.contiguous(), draws, config)
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

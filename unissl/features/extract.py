@@ -2,14 +2,16 @@
 
 The first view of an image is the image itself, the others are strongly augmented copies, computed in bfloat16 where the
 CPU is faster in it. The cache key is a hash of the pixels and of everything else the features depend on, so a second
-run, its baseline and a resumed run find them. An extraction that was stopped continues after its last batch. For
-distillation (:mod:`unissl.distil`) the maps that enter the trainable tail of the backbone are cached too, since all
-stages before them stay frozen.
+run, its baseline and a resumed run find them. Photos of other tables are found too
+(:mod:`unissl.features.known_rows`), so augmentation is random by the pixels of an image, not by its row. An extraction
+that was stopped continues after its last batch. For distillation (:mod:`unissl.distil`) the maps that enter the
+trainable tail of the backbone are cached too, since all stages before them stay frozen.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,14 +33,12 @@ from unissl.features.backbone import (
     normalisation,
     weights_hash,
 )
+from unissl.features.known_rows import digest_keys, row_digests, write_rows
 from unissl.features.scaler import Features, FeatureScaler
-from unissl.nets import Network
 from unissl.nets.bf16 import to_bf16
 from unissl.nets.external import check_input_size
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
-from unissl.utils.partial_rows import PartialRows
-from unissl.utils.progress import Progress
 
 BATCH = 64
 """Images that pass the backbone at once. Fixed, since it may change the last bits."""
@@ -47,6 +47,7 @@ VIEW_INDEPENDENT = {"cached_views", "feature_dropout", "labelled_feature_dropout
 
 FeatureMaps = npt.NDArray[np.float16]
 Images = npt.NDArray[np.uint8] | ResizedImages
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,13 @@ class CachedFeatures:
 
     features: Features
     maps: FeatureMaps | None
+    rows: Rows | None = None
+    """The rows that were extracted; None: all of them."""
 
     @cached_property
     def scaler(self) -> FeatureScaler:
         """Fitted to the clean views."""
-        return FeatureScaler.of(self.features)
+        return FeatureScaler.of(self.features, self.rows)
 
 
 def extract_features(
@@ -72,12 +75,13 @@ def extract_features(
     *,
     maps: bool = False,
     bf16: bool | None = None,
+    rows: Rows | None = None,
 ) -> CachedFeatures:
     """Features of uint8 images (N, H, W, channels), and their inner maps if requested, from the cache where possible.
 
     A table is found in the cache by its ``content``, the hash that was computed when its images were decoded; arrays,
     and tables without it, are hashed. ``bf16`` is the decision of a run (``machine.bf16``); without one, the CPU is
-    asked.
+    asked. With ``rows``, in ascending order, only their features are extracted, and all others are zero.
     """
     content = images.content if isinstance(images, ImageTable) else None
     pixels = images.images if isinstance(images, ImageTable) else images
@@ -90,11 +94,12 @@ def extract_features(
         "maps": maps,
         "unissl": __version__,
     }
+    settings |= {} if rows is None else {"rows": rows_hash(rows)}
     settings |= {} if augment.crop is None else {"crop": augment.crop}
     settings |= {"bf16": extracts_in_bf16(name, device, bf16)} if copies else {}
     num_views = 1 + copies
 
-    def compute(folder: Path) -> dict[str, Any]:
+    def build(folder: Path) -> dict[str, Any]:
         channels = pixels.shape[3]
         net = load_backbone(name, channels).to(device)
         views = ImageViews(pixels, augment, *normalisation(channels), device)
@@ -103,17 +108,32 @@ def extract_features(
         row_bytes = {"features": num_views * net.feat_dim * 4}
         if map_shape is not None:
             row_bytes["maps"] = num_views * int(np.prod(map_shape)) * 2
-        with PartialRows(folder, len(pixels), row_bytes, BATCH) as rows:
-            _extract(net, views, copies, rows, bf16)
+        digests = row_digests(pixels)
+        nets = {"none": net} | dict.fromkeys(view_names(copies), to_bf16(net, bf16) if copies else net)
+
+        @torch.inference_mode()
+        def compute(missing: Rows) -> Iterator[list[npt.NDArray[Any]]]:
+            for batch in (missing[start : start + BATCH] for start in range(0, len(missing), BATCH)):
+                keys = digest_keys(digests[batch])
+                outputs = [
+                    forward_features(view_net, views.keyed(view, batch, keys), maps=maps)
+                    for view, view_net in nets.items()
+                ]
+                yield [np.stack(blocks, 1) for blocks in zip(*outputs, strict=True)]
+
+        wanted = np.arange(len(pixels)) if rows is None else rows
+        write_rows(
+            folder, "features", settings, digests, row_bytes, compute, wanted=wanted, batch=BATCH, title="features"
+        )
         return {"feat_dim": net.feat_dim, "map": map_shape}
 
-    entry = cached("features", [], settings, compute)
+    entry = cached("features", [], settings, build)
     features: Features = entry.arrays["features"].view(np.float32)
     features = features.reshape(len(pixels), num_views, entry.meta["feat_dim"])
     if not maps:
-        return CachedFeatures(features, None)
+        return CachedFeatures(features, None, rows)
     inner: FeatureMaps = entry.arrays["maps"].view(np.float16)
-    return CachedFeatures(features, inner.reshape(len(pixels), num_views, *entry.meta["map"]))
+    return CachedFeatures(features, inner.reshape(len(pixels), num_views, *entry.meta["map"]), rows)
 
 
 def pixel_hash(images: Images) -> str:
@@ -123,19 +143,10 @@ def pixel_hash(images: Images) -> str:
     return digest.hexdigest()
 
 
-def _extract(net: Network, views: ImageViews, copies: int, written: PartialRows, bf16: bool | None) -> None:
-    """Write, row by row, the features of all views of an image, and its maps where there is a second file."""
-    approximate = to_bf16(net, bf16) if copies else net
-    nets = {"none": net} | dict.fromkeys((f"strong{copy}" for copy in range(copies)), approximate)
-    with torch.inference_mode(), Progress("features", len(views), written.done) as progress:
-        for start in range(written.done, len(views), BATCH):
-            rows = np.arange(start, min(start + BATCH, len(views)))
-            positions = slice(start, start + len(rows))
-            outputs = [
-                forward_features(
-                    view_net, views(view, rows, stream="features", positions=positions), maps=written.num_files > 1
-                )
-                for view, view_net in nets.items()
-            ]
-            written.append([np.stack(blocks, 1) for blocks in zip(*outputs, strict=True)])
-            progress.advance(len(rows))
+def rows_hash(rows: Rows) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
+
+
+def view_names(copies: int) -> list[str]:
+    """The augmented views of an image that are cached."""
+    return [f"strong{copy}" for copy in range(copies)]

@@ -23,13 +23,12 @@ from unissl.data.images.decode import Unreadable, decode_stream
 from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, MultiCrop
 from unissl.errors import UserError
 from unissl.features.backbone import extracts_in_bf16, forward_features, load_backbone, normalisation, weights_hash
-from unissl.features.extract import BATCH, pixel_hash
+from unissl.features.extract import BATCH, Rows, pixel_hash, rows_hash
+from unissl.features.known_rows import row_digests, write_rows
 from unissl.features.scaler import Features
 from unissl.nets.bf16 import to_bf16
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
-from unissl.utils.partial_rows import PartialRows
-from unissl.utils.progress import Progress
 
 ZOOM = 0.6
 """Side of the zoomed crop, as a fraction of that of the centre crop."""
@@ -39,11 +38,14 @@ MAX_DIFFERENCE = 2.0
 """Mean absolute difference of that crop, in levels of 255, up to which a file counts as unchanged."""
 
 
+Strip = npt.NDArray[np.uint8]
+
+
 def multi_crop_features(
-    table: ImageTable, name: str, device: torch.device, bf16: bool | None = None
+    table: ImageTable, name: str, device: torch.device, bf16: bool | None = None, rows: Rows | None = None
 ) -> tuple[Features, ...]:
     """Features (N, D) of each further crop of N photos, from the cache where possible; none where the table has no
-    files."""
+    files. With ``rows``, in ascending order, only their features are extracted, and all others are zero."""
     if table.originals is None:
         return ()
     images, num_crops = table.images, len(CROPS.fits) - 1
@@ -55,35 +57,47 @@ def multi_crop_features(
         "bf16": extracts_in_bf16(name, device, bf16),
         "unissl": __version__,
     }
+    settings |= {} if rows is None else {"rows": rows_hash(rows)}
 
-    def compute(folder: Path) -> dict[str, Any]:
+    def build(folder: Path) -> dict[str, Any]:
         channels = images.shape[3]
         net = to_bf16(load_backbone(name, channels).to(device), bf16)
-        with (
-            PartialRows(folder, len(images), {"features": num_crops * net.feat_dim * 4}, BATCH) as written,
-            Progress("features of further crops", len(images), written.done) as progress,
-            torch.inference_mode(),
-        ):
-            strips = decode_crops(table, written.done)
-            for _ in range(written.done, len(images), BATCH):
+
+        @torch.inference_mode()
+        def compute(missing: Rows) -> Iterator[list[Features]]:
+            strips = decode_crops(table, missing)
+            for _ in range(0, len(missing), BATCH):
                 crops = split_strips(islice(strips, BATCH), device)
                 inputs = [normalise(crop, *normalisation(channels)) for crop in crops]
-                written.append([np.stack([forward_features(net, crop, maps=False)[0] for crop in inputs], 1)])
-                progress.advance(len(crops[0]))
+                yield [np.stack([forward_features(net, crop, maps=False)[0] for crop in inputs], 1)]
+
+        write_rows(
+            folder,
+            "crops",
+            settings,
+            row_digests(images),
+            {"features": num_crops * net.feat_dim * 4},
+            compute,
+            wanted=np.arange(len(images)) if rows is None else rows,
+            batch=BATCH,
+            title="features of further crops",
+        )
         return {"feat_dim": net.feat_dim}
 
-    entry = cached("crops", [], settings, compute)
+    entry = cached("crops", [], settings, build)
     features: Features = entry.arrays["features"].view(np.float32)
     features = features.reshape(len(images), num_crops, entry.meta["feat_dim"])
     return tuple(features[:, crop] for crop in range(num_crops))
 
 
-def decode_crops(table: ImageTable, start: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
-    """The further crops side by side, (s, 2 s, channels), for each row of a table from ``start`` on in turn."""
+def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Strip]:
+    """The further crops side by side, (s, 2 s, channels), for each of the ``wanted`` rows of a table in turn."""
     assert table.originals is not None
     size, channels = table.images.shape[2:]
-    rows = start
-    originals = islice(enumerate(table.originals()), start, None)
+    chosen = np.zeros(len(table), dtype=bool)
+    chosen[wanted] = True
+    originals = ((row, original) for row, original in enumerate(table.originals()) if row < len(table) and chosen[row])
+    decoded = 0
     for row, result in decode_stream(originals, size, channels, CROPS):
         name = f"Image {row + 1}" if table.files is None else table.files[row]
         if isinstance(result, Unreadable):
@@ -91,13 +105,13 @@ def decode_crops(table: ImageTable, start: int = 0) -> Iterator[npt.NDArray[np.u
         pixels = result.pixels
         if np.abs(pixels[:, :size].astype(np.int16) - table.images[row]).mean() > MAX_DIFFERENCE:
             raise UserError(f"{name} has changed since it was first read; start again.")
-        rows += 1
+        decoded += 1
         yield pixels[:, size:]
-    if rows < len(table):
-        raise UserError(f"Only {rows} of {len(table)} images still exist; restore the others.")
+    if decoded < len(wanted):
+        raise UserError(f"{len(wanted) - decoded} of {len(table)} images no longer exist; restore them.")
 
 
-def split_strips(strips: Iterator[npt.NDArray[np.uint8]], device: torch.device) -> list[Tensor]:
+def split_strips(strips: Iterator[Strip], device: torch.device) -> list[Tensor]:
     """Strips of crops, cut into crops (n, s, s, channels)."""
     strip = torch.from_numpy(np.stack(list(strips))).to(device)
     side = strip.shape[1]

@@ -27,9 +27,11 @@ class FeatureScaler(nn.Module):
         self.register_buffer("std", std)
 
     @classmethod
-    def of(cls, features: Features) -> FeatureScaler:
-        """Fitted to the clean views of features (N, V, D). An entry that is constant to rounding keeps its scale."""
-        clean = np.asarray(whole(features)[:, 0], dtype=np.float64)
+    def of(cls, features: Features, rows: npt.NDArray[np.int64] | None = None) -> FeatureScaler:
+        """Fitted to the clean views of features (N, V, D), of some rows or of all. An entry that is constant to
+        rounding keeps its scale."""
+        chosen = whole(features)[:, 0] if rows is None else whole(features)[rows, 0]
+        clean = np.asarray(chosen, dtype=np.float64)
         mean, std = clean.mean(0), clean.std(0)
         std[std <= 1e-5 * np.abs(clean).max(0)] = 1.0
         return cls(torch.from_numpy(mean).float(), torch.from_numpy(std).float())

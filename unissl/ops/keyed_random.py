@@ -5,6 +5,7 @@ from __future__ import annotations
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,6 +20,12 @@ def uniform_table(seed: int, step: int, stream: str, view: str, rows: int, colum
     key = np.random.SeedSequence([seed, step, crc32(stream.encode()), crc32(view.encode())])
     generator = np.random.Generator(np.random.Philox(key))
     return torch.from_numpy(generator.random((rows, columns)))
+
+
+def uniform_rows(keys: npt.NDArray[np.uint64], view: str, columns: int) -> npt.NDArray[np.float64]:
+    """Uniform numbers in [0, 1), float64 (n, columns); row r depends on its two integers ``keys[r]`` and the view."""
+    tables = [np.random.Philox(np.random.SeedSequence([*map(int, key), crc32(view.encode())])) for key in keys]
+    return np.stack([np.random.Generator(table).random(columns) for table in tables])
 
 
 def keyed_generator(key: int, iteration: int) -> torch.Generator:

@@ -56,11 +56,12 @@ Build = Callable[[Path], Mapping[str, Any]]
 @dataclass(frozen=True)
 class Entry:
     """``arrays[name]`` is the read-only memory map of ``name.npy``, ``hashes[name]`` its hash when it was written;
-    ``meta`` is what the builder returned."""
+    ``meta`` is what the builder returned, ``settings`` what the entry was requested with."""
 
     arrays: Mapping[str, Array]
     meta: Mapping[str, Any]
     hashes: Mapping[str, str]
+    settings: Mapping[str, Any]
 
 
 def save_array(path: Path, array: Array) -> None:
@@ -127,6 +128,20 @@ def cached(
     if entry is None:
         raise UserError(f"The image cache {final} cannot be read back; set $UNISSL_CACHE to another folder.")
     return entry
+
+
+def entries(kind: str) -> Iterator[Entry]:
+    """The intact entries of a kind, the last used first."""
+    folder = cache_folder()
+    try:
+        paths = [path for path in folder.glob(f"{kind}-*") if path.suffix not in (".tmp", ".lock")]
+        paths.sort(key=lambda path: (path.lstat().st_mtime_ns, path.name), reverse=True)
+    except OSError:  # another process clears the cache
+        return
+    for path in paths:
+        entry = _open(path)
+        if entry is not None:
+            yield entry
 
 
 def _common_folder(sources: Sequence[str | Path]) -> str:
@@ -197,7 +212,7 @@ def _open(folder: Path) -> Entry | None:
                     return None
                 arrays[stem] = _map(file)
             hashes[stem] = str(facts["sha256"])
-        return Entry(arrays, manifest["meta"], hashes)
+        return Entry(arrays, manifest["meta"], hashes, dict(manifest["settings"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -137,5 +137,5 @@ def test_a_file_that_has_changed_is_named(table: ImageTable, root: Path) -> None
 def test_rows_without_a_file_are_counted(table: ImageTable) -> None:
     assert table.originals is not None
     files = list(table.originals())[:5]
-    with pytest.raises(UserError, match=r"Only 5 of 67 images still exist"):
+    with pytest.raises(UserError, match=r"62 of 67 images no longer exist; restore them"):
         multi_crop_features(replace(table, originals=lambda: iter(files)), LITE0, CPU)
