@@ -151,7 +151,7 @@ def on_features(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
     config, cpu = build_config(read_toml(RunFolder(run).config)), torch.device("cpu")
     table = load_data(config.data, config.split).train
     split = read_split(RunFolder(run).split, len(table))
-    maps = config.distil.keeps_maps(len(table))
+    maps = config.distil.keeps_maps
     features = extract_features(
         table.images, config.net.name, config.augment, config.augment.cached_views, cpu, maps=maps
     ).features

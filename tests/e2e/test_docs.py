@@ -33,6 +33,7 @@ from unissl.methods.registry import all_methods
 from unissl.methods.sage import SAGEConfig
 from unissl.nets import DEFAULT_BACKBONE, backbone_installed, build
 from unissl.nets import list_networks as known_nets
+from unissl.run.budget import PassSeconds
 from unissl.run.config import build_config
 from unissl.run.pipeline import run
 
@@ -166,7 +167,7 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
     for function in ("unissl.run.pipeline.run", "unissl.api._resume", "unissl.splits.open_set.load_data"):
         monkeypatch.setattr(function, reached)
     monkeypatch.setattr("unissl.cli.process.prepare_process", lambda: None)
-    monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda name, channels, passes: 1e-3)
+    monkeypatch.setattr("unissl.autoconfig.suggest.measure_passes", lambda name, channels: PassSeconds(1e-3, 1e-3))
     make_labelled_photos(here)
     (here / "config.toml").write_text(named_block(SETTINGS, "config.toml"), encoding="utf-8")
     with pytest.raises(Reached):

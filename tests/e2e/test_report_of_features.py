@@ -53,7 +53,7 @@ def test_the_backbone_does_not_run_again(
         raise AssertionError("images pass the backbone a second time")
 
     with monkeypatch.context() as patch:
-        patch.setattr(extract, "_extract", fail)
+        patch.setattr(extract, "write_rows", fail)
         patch.setattr(EfficientNetLite, "forward", fail)
         samples = collect_samples(read_record(folder))
         succeed("report", "run")

@@ -60,7 +60,7 @@ def photos(method: str) -> ConfigTree:
         {
             "net": {"name": DEFAULT_BACKBONE, "freeze_backbone": True},
             "augment": {"labelled_feature_dropout": 0.5, "cached_views": 2},
-            "batch": {"labelled": 64, "unlabelled": 448},
+            "batch": {"labelled": 64, "unlabelled": 128},
             "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema_decay": 0.99},
             "train": {"steps": 450, "evaluations": 10, "method_periods": 10},
             "distil": {"epochs": 4.0},

@@ -16,8 +16,8 @@ from unissl.config import ConfigTree, merge
 from unissl.data import DataConfig
 from unissl.data.folder.index import FolderIndex
 from unissl.data.folder.probe import DatasetProbe, probe_dataset
-from unissl.distil.config import MAX_FEATURE_MAPS
-from unissl.errors import shortened
+from unissl.distil.config import MAX_TRAINING_POOL
+from unissl.errors import UserError, shortened
 from unissl.methods.base import Method
 from unissl.methods.registry import get_method
 from unissl.nets import (
@@ -27,13 +27,25 @@ from unissl.nets import (
     preferred_image_size,
     supports_distillation,
 )
-from unissl.run.budget import MAX_STEPS_ON_FEATURES, PHOTO_STEPS, SCRATCH_STEPS, SMALL_IMAGE_PX, choose_photo_size
+from unissl.run.budget import (
+    FAST_SCRATCH_STEPS,
+    FAST_STEPS,
+    MAX_STEPS_ON_FEATURES,
+    PHOTO_STEPS,
+    SCRATCH_STEPS,
+    SMALL_IMAGE_PX,
+    PhotoWork,
+    choose_photo_size,
+    measure_passes,
+)
 from unissl.run.results import OWN_DATA
 
 CACHED_VIEWS = 2
 """Augmented views per image, as in the recipe ``photos``."""
 EXTRA_CROPS = 2
 """Further crops per image for the teacher of the distillation."""
+DISTIL_EPOCHS, CV_FOLDS = 4.0, 4
+"""As in the recipe ``photos`` and in the defaults of a run, for the estimate of the time."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +57,18 @@ class SuggestedConfig:
     reasons: tuple[str, ...] = ()
 
 
-def suggest_config(overrides: Mapping[str, Any], index: FolderIndex | None = None) -> SuggestedConfig:
+def suggest_config(
+    overrides: Mapping[str, Any], index: FolderIndex | None = None, *, fast: bool = False
+) -> SuggestedConfig:
     """The suggestion for the data that ``overrides`` name, with the overrides on top.
 
     Known data sets have recipes, and nothing is suggested for them. ``index`` is a scan of the image folder that was
-    made before.
+    made before. ``fast`` leaves out what takes long: augmented views, further crops and fine-tuning.
     """
     data = settings_group(overrides, "data")
     if data.get("name") not in OWN_DATA:
+        if fast:
+            raise UserError("A fast run is for images of your own; give --steps or --minutes for a known data set.")
         return SuggestedConfig(None, dict(overrides))
     config = DataConfig(**{key: value for key, value in data.items() if key in DataConfig.model_fields})
     probe = probe_dataset(config, index)
@@ -63,54 +79,77 @@ def suggest_config(overrides: Mapping[str, Any], index: FolderIndex | None = Non
     available = is_pretrained_name(name) and ("name" in net or backbone_installed(name))
     frozen = available and net.get("freeze_backbone") is not False and not net.get("pretrained")
     if method.supports_features() and frozen:
-        suggestion = for_photos(probe, overrides, name, method, method_name)
+        suggestion = for_photos(probe, overrides, name, method, fast)
     else:
-        suggestion = from_scratch(probe, overrides, method)
+        suggestion = from_scratch(probe, overrides, method, fast)
     reasons = (*suggestion.reasons, *_warnings(probe))
     return replace(suggestion, settings=merge(suggestion.settings, overrides), reasons=reasons)
 
 
 def for_photos(
-    probe: DatasetProbe, overrides: Mapping[str, Any], backbone: str, method: type[Method], method_name: str
+    probe: DatasetProbe, overrides: Mapping[str, Any], backbone: str, method: type[Method], fast: bool = False
 ) -> SuggestedConfig:
     """The frozen backbone, and distillation where there is a pool for it."""
-    minutes, distil = _minutes(overrides), settings_group(overrides, "distil")
+    minutes, pool = _minutes(overrides), probe.images - probe.labels
+    settings: ConfigTree = {"augment": {"flip": probe.colour}}
+    if fast:
+        settings["augment"]["cached_views"] = 0
+        settings["distil"] = {"fine_tune": False, "multi_crop": False}
+    if minutes is None:
+        settings["train"] = {"steps": FAST_STEPS if fast else PHOTO_STEPS}
+    plan = merge(settings, {key: overrides[key] for key in ("augment", "distil", "train") if key in overrides})
+    distil, steps = settings_group(plan, "distil"), settings_group(plan, "train").get("steps")
+    method_name = str(settings_group(overrides, "method").get("name", "sage"))
+    learns = method.uses_network_head() and method.learns_from_pool(method.Config(name=method_name))
+    distils = distil.get("epochs") != 0 and learns and pool > 0 and supports_distillation(backbone)
+    tunes, crops = (distils and distil.get(key) is not False for key in ("fine_tune", "multi_crop"))
+    sampled = min(pool, MAX_TRAINING_POOL) if distils else pool
     reasons = [
         f"backbone {backbone}, pretrained and frozen: {_count(probe)}; its features are better than any that so few "
         "labels could train"
     ]
-    learns = method.uses_network_head() and method.learns_from_pool(method.Config(name=method_name))
-    pool = probe.images > probe.labels
-    distils = distil.get("epochs") != 0 and learns and pool and supports_distillation(backbone)
     if distils:
-        reasons.append(
-            f"stage 2: distillation on {probe.images - probe.labels:,} unlabelled images"
-            if probe.images <= MAX_FEATURE_MAPS
-            else f"no distillation: more than {MAX_FEATURE_MAPS:,} images"
-        )
-        distils = probe.images <= MAX_FEATURE_MAPS
-    settings: ConfigTree = {"augment": {"flip": probe.colour}}
-    if minutes is None:
-        settings["train"] = {"steps": PHOTO_STEPS}
-    else:
+        number = f"{pool:,}" if sampled == pool else f"{sampled:,} of {pool:,}"
+        what = "distillation" if tunes else "a linear classifier"
+        reasons.append(f"stage 2: {what} on soft labels for {number} unlabelled images")
+    if minutes is not None:
         reasons.append(
             f"at most {MAX_STEPS_ON_FEATURES} steps: more made classifiers worse, so the run may end before the time"
         )
-    if "image_size" not in settings_group(overrides, "data"):
-        multi_crop = distils and distil.get("multi_crop") is not False
-        passes = CACHED_VIEWS + (EXTRA_CROPS if multi_crop else 0)
-        size, why = choose_photo_size(probe, minutes, backbone, passes)
+    work = PhotoWork(
+        images=probe.images,
+        trained=probe.labels + sampled,
+        extra_passes=int(settings_group(plan, "augment").get("cached_views", CACHED_VIEWS)) + EXTRA_CROPS * crops,
+        trainings=1 + CV_FOLDS,
+        steps=steps if isinstance(steps, int) else PHOTO_STEPS,
+        distil_epochs=float(distil.get("epochs", DISTIL_EPOCHS)) * tunes,
+    )
+    speed = measure_passes(backbone, 3 if probe.colour else 1)
+    size = settings_group(overrides, "data").get("image_size")
+    if size is None:
+        size, why = choose_photo_size(probe, minutes, work, speed)
         if not supports_distillation(backbone) and (trained_on := preferred_image_size(backbone)):
             size, why = trained_on, "the size that the backbone was trained on"
         settings["data"] = {"image_size": size}
         reasons.append(f"image size {size} px ({why}); your images have about {probe.side} px")
     if not probe.colour:
         reasons.append("no horizontal flips: grey images are often signs, which a mirror turns into others")
+    if minutes is None and isinstance(size, int):
+        shorter = "--minutes N" if fast else "--fast, or --minutes N"
+        reasons.append(f"estimated time: {_duration(speed.total(work, size))}; for a shorter run give {shorter}")
     return SuggestedConfig("photos", settings, tuple(reasons))
 
 
-def from_scratch(probe: DatasetProbe, overrides: Mapping[str, Any], method: type[Method]) -> SuggestedConfig:
+def _duration(seconds: float) -> str:
+    """Rounded, since an estimate is rough."""
+    return f"about {max(10, round(seconds, -1)):.0f} seconds" if seconds < 95 else f"about {seconds / 60:.0f} minutes"
+
+
+def from_scratch(
+    probe: DatasetProbe, overrides: Mapping[str, Any], method: type[Method], fast: bool = False
+) -> SuggestedConfig:
     """A small network on small images."""
+    default_steps = FAST_SCRATCH_STEPS if fast else SCRATCH_STEPS
     budget, net = settings_group(overrides, "train"), settings_group(overrides, "net")
     minutes = _minutes(overrides)
     size = 32 if probe.side < SMALL_IMAGE_PX else 64
@@ -126,9 +165,9 @@ def from_scratch(probe: DatasetProbe, overrides: Mapping[str, Any], method: type
     if not probe.colour:
         settings["augment"]["geometry_scale"] = 0.5
     if "steps" not in budget and minutes is None:
-        settings["train"] = {"steps": SCRATCH_STEPS}
+        settings["train"] = {"steps": default_steps}
     size = settings_group(overrides, "data").get("image_size") or size
-    length = f"{budget.get('steps', SCRATCH_STEPS)} steps" if minutes is None else f"{minutes:g} minutes"
+    length = f"{budget.get('steps', default_steps)} steps" if minutes is None else f"{minutes:g} minutes"
     return SuggestedConfig("short", settings, (f"network {name} at {size} px, {length}: {why}",))
 
 

@@ -58,13 +58,18 @@ class NearestNeighbours:
 SimpleClassifier = LinearClassifier | NearestNeighbours
 
 
-def fit_simple_baselines(features: Tensor, labels: Labels, num_classes: int) -> dict[str, SimpleClassifier]:
-    """The simple baselines by name, fitted to features (n, D) with labels (n,), ``UNLABELLED`` where there is none."""
+def fit_simple_baselines(
+    features: Tensor, labels: Labels, num_classes: int, strength: float | None = None
+) -> dict[str, SimpleClassifier]:
+    """The simple baselines by name, fitted to features (n, D) with labels (n,), ``UNLABELLED`` where there is none.
+
+    ``strength`` is that of logistic regression; by default cross-validation over the labels chooses it.
+    """
     is_labelled = labels != UNLABELLED
     x, y = features[torch.from_numpy(is_labelled)], labels[is_labelled]
     votes = max(1, min(VOTES, int(np.unique(y, return_counts=True)[1].min())))
     baselines: dict[str, SimpleClassifier] = {
-        LOGISTIC_REGRESSION: logistic_regression(x, y, num_classes),
+        LOGISTIC_REGRESSION: _fit(x, y, num_classes, strength or choose_strength(x, y, num_classes)),
         NEAREST_NEIGHBOURS: NearestNeighbours(x, y, num_classes, votes),
     }
     if not is_labelled.all():
@@ -72,13 +77,9 @@ def fit_simple_baselines(features: Tensor, labels: Labels, num_classes: int) -> 
     return baselines
 
 
-def logistic_regression(x: Tensor, labels: Labels, num_classes: int) -> LinearClassifier:
-    """Logistic regression on x (n, D); its strength is chosen by cross-validation over the labels (n,)."""
-    return _fit(x, labels, num_classes, choose_strength(x, labels, num_classes))
-
-
 def choose_strength(x: Tensor, labels: Labels, num_classes: int) -> float:
-    """The strength with the lowest cross-validated log-loss; the first one where a class has a single label."""
+    """The strength with the lowest cross-validated log-loss over the labels (n,) of x (n, D); the first one where a
+    class has a single label."""
     if np.unique(labels, return_counts=True)[1].min() < 2:
         return STRENGTHS[0]
     losses = dict.fromkeys(STRENGTHS, 0.0)

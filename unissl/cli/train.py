@@ -29,6 +29,7 @@ def train(
     resume: bool | Literal["auto"] = False,
     baseline: bool = True,
     report: bool | None = None,
+    fast: bool = False,
     quiet: bool = False,
 ) -> None:
     """Train a classifier and write a run folder.
@@ -66,6 +67,8 @@ def train(
         Train the labels-only baseline, in OUT/baseline.
     report
         Write OUT/report.html at the end; by default for images of your own.
+    fast
+        For images of your own: no augmented views and no fine-tuning, for a first look in a third of the time.
     quiet
         Print only warnings and the result.
     """
@@ -88,7 +91,9 @@ def train(
     )
     overrides = combine_overrides(flags, config, set_)
     with silenced() if quiet else nullcontext():
-        run = api.train(config=overrides, recipe=recipe, out=out, resume=resume, baseline=baseline, report=report)
+        run = api.train(
+            config=overrides, recipe=recipe, out=out, resume=resume, baseline=baseline, report=report, fast=fast
+        )
     print_result(run)
 
 

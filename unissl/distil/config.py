@@ -6,8 +6,9 @@ from pydantic import Field
 
 from unissl.config import Settings
 
-MAX_FEATURE_MAPS = 20_000
-"""Images whose maps are cached: 70 KB each at 160 pixels with two copies. Beyond, there is no distillation."""
+MAX_TRAINING_POOL = 12_000
+"""Unlabelled images that a run with distillation trains on. A larger pool is sampled, since neighbours among all images
+take time that grows with the square; the shipped network predicts all of it."""
 
 
 class DistilConfig(Settings):
@@ -24,6 +25,10 @@ class DistilConfig(Settings):
     multi_crop: bool = True
     """The teacher also sees a zoomed centre crop and the whole of each photo, where its file exists."""
 
-    def keeps_maps(self, images: int) -> bool:
-        """Whether the maps that enter the last stages are cached for so many images."""
-        return self.epochs > 0 and images <= MAX_FEATURE_MAPS
+    fine_tune: bool = True
+    """Fine-tune the last stages; without, only a linear classifier is trained on the soft labels, in seconds."""
+
+    @property
+    def keeps_maps(self) -> bool:
+        """Whether the maps that enter the last stages are cached."""
+        return self.epochs > 0 and self.fine_tune

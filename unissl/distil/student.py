@@ -67,6 +67,8 @@ class Student:
 
     front: FrozenBackbone
     head: LinearHead
+    fine_tuned: bool = True
+    """Whether the last stages were trained; else only the classifier is the student's own."""
 
     @torch.no_grad()
     def predict_logits(self, maps: FeatureMaps, rows: Rows, device: torch.device) -> Tensor:

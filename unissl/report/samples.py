@@ -20,7 +20,7 @@ from unissl.errors import UserError
 from unissl.evaluation.calibrators import IDENTITY
 from unissl.evaluation.predictions import Forward, Predictions, features_of, predict_rows
 from unissl.features.backbone import WithBackbone, tail_stages
-from unissl.features.extract import CachedFeatures, extract_features
+from unissl.features.extract import CachedFeatures
 from unissl.features.scaler import Features, FeatureScaler
 from unissl.inference.model import Calibrated, Model, load_model
 from unissl.nets.bf16 import cpu_supports_bf16
@@ -28,7 +28,7 @@ from unissl.nets.external import check_trusted_code
 from unissl.report.galleries import Thumbnails
 from unissl.report.load_run import RunRecord
 from unissl.report.outliers import Outliers, outliers_by_features
-from unissl.run.inputs import RunInputs
+from unissl.run.inputs import RunInputs, extract_clean_features, extract_train_features, sample_pool, should_distil
 from unissl.run.predictions_io import read_files
 from unissl.splits import read_split
 from unissl.splits.open_set import announce_data, load_data
@@ -74,7 +74,7 @@ def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Sampl
     forward: Forward = model.module
     views: Views = model.views(dataset.train.images)
     if record.manifest.frozen:
-        cached = inputs.features if inputs is not None else load_features(record, dataset)
+        cached = load_features(record, dataset, split) if inputs is None else inputs.pool_features or inputs.features
         assert cached is not None
         forward, views = forward_from_cache(model, cached, record)
         if len(split.unlabelled) and record.method.family != "open-set":
@@ -123,15 +123,16 @@ def is_same_data(record: RunRecord, dataset: Dataset, split: Split) -> bool:
     return same
 
 
-def load_features(record: RunRecord, dataset: Dataset) -> CachedFeatures:
+def load_features(record: RunRecord, dataset: Dataset, split: Split) -> CachedFeatures:
     """Features of the training images, from the cache where they are still in it."""
-    config, table = record.config, dataset.train
+    config = record.config
     check_trusted_code(config.net.name)
-    maps = config.distil.keeps_maps(len(table))
-    # The report reads the clean views, which are exact either way: a machine without bfloat16 can write it too.
-    bf16 = None if config.machine.bf16 and not cpu_supports_bf16() else config.machine.bf16
-    views = config.augment.cached_views
-    return extract_features(table, config.net.name, config.augment, views, CPU, maps=maps, bf16=bf16)
+    if should_distil(config, split) and sample_pool(split, config.seed) is not None:
+        return extract_clean_features(config, dataset.train, CPU)
+    if config.machine.bf16 and not cpu_supports_bf16():
+        # The report reads the clean views, which are exact either way: a machine without bfloat16 can write it too.
+        config = config.model_copy(update={"machine": config.machine.model_copy(update={"bf16": None})})
+    return extract_train_features(config, dataset.train, CPU)
 
 
 @dataclass(frozen=True)

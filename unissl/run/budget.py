@@ -27,6 +27,7 @@ from unissl.distributed.collectives import broadcast_from_main
 from unissl.distributed.gradients import average_gradients
 from unissl.errors import UserError
 from unissl.features import BATCH, forward_features, load_backbone, normalisation
+from unissl.nets import Network
 from unissl.nets.bf16 import to_bf16
 from unissl.run.config import RunConfig, baseline_config
 from unissl.run.inputs import RunInputs
@@ -67,6 +68,14 @@ TEACHER_SECONDS_PER_IMAGE = 0.002
 """Soft labels and the student's first classifier."""
 REPORT_SECONDS = 10.0
 """Tables, charts and the report."""
+TIMED_IMAGES = 16
+"""Images whose pass through the backbone is timed: enough for an estimate, and done in a moment."""
+STEP_PASSES, DISTIL_PASSES = 3.0, 1.5
+"""Rough cost of a training step on features, and of an image in an epoch of distillation, in passes of an image."""
+DECODE_SECONDS_PER_IMAGE = 0.001
+FAST_STEPS = 100
+"""Training steps on features of a run with ``fast``."""
+FAST_SCRATCH_STEPS = 1000
 
 
 def replace_budget(tree: ConfigTree, layer: Mapping[str, Any]) -> None:
@@ -78,37 +87,73 @@ def replace_budget(tree: ConfigTree, layer: Mapping[str, Any]) -> None:
                 earlier.pop(other, None)
 
 
-def choose_photo_size(probe: DatasetProbe, minutes: float | None, backbone: str, extra_passes: int) -> tuple[int, str]:
+@dataclass(frozen=True)
+class PhotoWork:
+    """What a run on photos computes, as far as it is known before any image is decoded."""
+
+    images: int
+    trained: int
+    """Images that the run trains on; augmented views and further crops are of these alone."""
+    extra_passes: int
+    """Passes of such an image through the backbone, besides the first."""
+    trainings: int = 0
+    """Trainings on features, folds of the cross-validation included."""
+    steps: int = 0
+    distil_epochs: float = 0.0
+
+
+@dataclass(frozen=True)
+class PassSeconds:
+    """Time of one image of 128 x 128 pixels through a frozen backbone, in float32 and in reduced precision."""
+
+    exact: float
+    reduced: float
+
+    def features(self, work: PhotoWork, size: int) -> float:
+        """Seconds of all passes at ``size`` pixels: work grows with the area."""
+        seconds = work.images * self.exact + work.trained * work.extra_passes * self.reduced
+        return seconds * (size / 128) ** 2
+
+    def total(self, work: PhotoWork, size: int) -> float:
+        """Rough seconds of the whole run, with an empty cache."""
+        training = work.trainings * work.steps * STEP_PASSES * self.exact
+        distillation = work.distil_epochs * work.trained * DISTIL_PASSES * self.reduced * (size / 128) ** 2
+        decoding = work.images * DECODE_SECONDS_PER_IMAGE
+        return self.features(work, size) + training + distillation + decoding + REPORT_SECONDS
+
+
+def choose_photo_size(
+    probe: DatasetProbe, minutes: float | None, work: PhotoWork, speed: PassSeconds
+) -> tuple[int, str]:
     """Side of the images for a frozen backbone, and the reason.
 
-    Without minutes the size is fixed. With minutes it is the largest whose features are extracted in time;
-    ``extra_passes`` are the passes of each image besides the first. Work grows with the area.
+    Without minutes the size is fixed. With minutes it is the largest whose features are extracted in time.
     """
     if minutes is None:
         return DEFAULT_PHOTO_SIZE_PX, "the default"
     seconds = 60 * max(FEATURE_TIME_FRACTION * minutes, REMAINING_TIME_FRACTION * (minutes - TRAINING_MINUTES))
-    per_image = seconds_per_image(backbone, 3 if probe.colour else 1, extra_passes)
     largest = PHOTO_SIZES_PX[0] if probe.side >= SMALL_IMAGE_PX else DEFAULT_PHOTO_SIZE_PX
     sizes = [size for size in PHOTO_SIZES_PX if size <= largest]
-    in_time = [size for size in sizes if probe.images * per_image * (size / 128) ** 2 <= seconds]
+    in_time = [size for size in sizes if speed.features(work, size) <= seconds]
     size = in_time[0] if in_time else sizes[-1]
-    return size, f"fits {minutes:g} minutes: {1000 * per_image:.0f} ms per image at 128 px"
+    return size, f"fits {minutes:g} minutes: {1000 * speed.exact:.1f} ms per pass of an image of 128 px"
 
 
-def seconds_per_image(backbone: str, channels: int, extra_passes: int) -> float:
-    """Time of a frozen backbone for one image of 128 x 128 pixels, and for ``extra_passes`` in reduced precision."""
+def measure_passes(backbone: str, channels: int) -> PassSeconds:
+    """Time a few images through the backbone, with random weights."""
     net = load_backbone(backbone, channels, pretrained=False)
-    images = torch.zeros(BATCH, channels, 128, 128).to(memory_format=torch.channels_last)
-    seconds = []
+    images = torch.zeros(TIMED_IMAGES, channels, 128, 128).to(memory_format=torch.channels_last)
+
+    def seconds(network: Network) -> float:
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            forward_features(network, images, maps=False)
+            times.append(time.perf_counter() - start)
+        return min(times) / TIMED_IMAGES
+
     with torch.inference_mode():
-        for network in (net, to_bf16(net)):
-            times = []
-            for _ in range(3):
-                start = time.perf_counter()
-                forward_features(network, images, maps=False)
-                times.append(time.perf_counter() - start)
-            seconds.append(min(times))
-    return (seconds[0] + extra_passes * seconds[1]) / BATCH
+        return PassSeconds(seconds(net), seconds(to_bf16(net)))
 
 
 @dataclass(frozen=True)
@@ -207,7 +252,7 @@ def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserve
 def fit_distil_epochs(inputs: RunInputs, seconds: float) -> tuple[RunConfig, float]:
     """The configuration with as many distillation epochs as fit into ``seconds``, and the seconds they will take."""
     config, images = inputs.config, inputs.dataset.train.images
-    if not inputs.distils:
+    if not inputs.distils or not config.distil.fine_tune:
         return config, 0.0
     per_epoch = seconds_per_distil_epoch(inputs)
     tests = 0.0 if inputs.dataset.test is None else len(inputs.dataset.test) * seconds_per_test_image(inputs)
@@ -231,7 +276,7 @@ def seconds_per_distil_epoch(inputs: RunInputs) -> float:
         torch.autograd.backward(stages(select_maps(maps, rows, np.zeros_like(rows), device)).mean())
 
     with tail_precision(net, stages, config.machine.bf16):
-        return len(inputs.split.unlabelled) / config.distil.batch * seconds_per_call(step)
+        return len(inputs.training_split.unlabelled) / config.distil.batch * seconds_per_call(step)
 
 
 def seconds_per_test_image(inputs: RunInputs) -> float:

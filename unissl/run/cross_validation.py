@@ -162,7 +162,7 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     broadcast_from_main(fold.create)
     config = inputs.config
     config = config.model_copy(update={"train": config.train.model_copy(update={"evaluations": 1})})
-    split = without_labels(inputs.split, held_out, inputs.dataset.train.groups)
+    split = without_labels(inputs.training_split, held_out, inputs.dataset.train.groups)
     state, batches = build_training_on(config, inputs.train_views, split, inputs.device)
     restore_latest(fold, state, config_hash(config), config.machine.threads)
     title = f"{config.method.name}, cross-validation {number + 1} of {len(inputs.folds)}"

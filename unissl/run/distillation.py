@@ -33,15 +33,19 @@ from unissl.types import UNLABELLED, Split
 from unissl.utils.mmap_rows import whole
 
 Rows = npt.NDArray[np.int64]
+BLOCK = 4096
 
 
 def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> Student:
     """Soft labels from teacher and neighbours, then the student trained on them."""
     config, cached = inputs.config, inputs.features
-    assert cached is not None and cached.maps is not None
+    assert cached is not None
     channels = inputs.dataset.train.images.shape[3]
     backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
-    data = label_pool(inputs, inputs.split, state, batches)
+    data = label_pool(inputs, inputs.training_split, state, batches)
+    if not config.distil.fine_tune:
+        return Student(backbone, linear_head(data).requires_grad_(False).to(inputs.device), fine_tuned=False)
+    assert cached.maps is not None
     return train_student(config.distil, backbone, cached.maps, data, config.seed, bf16=config.machine.bf16)
 
 
@@ -51,7 +55,7 @@ def label_pool(inputs: RunInputs, split: Split, state: TrainState, batches: Batc
     assert cached is not None
     rows = np.concatenate([split.labelled, split.unlabelled])
     features = scale_features(cached.features[:, 0], rows, cached.scaler)
-    crops = [scale_features(crop, rows, FeatureScaler.of(crop[:, None])) for crop in inputs.crops]
+    crops = [scale_features(crop, rows, FeatureScaler.of(crop[:, None], cached.rows)) for crop in inputs.crops]
     learnt = learnt_features(state, batches, rows)
     labels = np.concatenate([split.labels, np.full(len(split.unlabelled), UNLABELLED)])
     soft = soft_labels([features, *crops], learnt, labels, split.num_classes, inputs.config.distil.k_neighbours)
@@ -76,11 +80,17 @@ def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Ten
 
 
 def predict_pool(inputs: RunInputs, student: Student) -> Predictions:
-    cached = inputs.features
-    assert cached is not None and cached.maps is not None
-    return Predictions(
-        student.predict_logits(cached.maps, inputs.split.unlabelled, inputs.device).softmax(-1).float().numpy()
-    )
+    """Predictions for the whole pool."""
+    cached, rows = inputs.pool_features or inputs.features, inputs.split.unlabelled
+    assert cached is not None
+    if student.fine_tuned:
+        assert cached.maps is not None
+        logits = student.predict_logits(cached.maps, rows, inputs.device)
+    else:
+        blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
+        features = (scale_features(cached.features[:, 0], block, student.front.scaling) for block in blocks)
+        logits = torch.cat([student.head(block).logits for block in features])
+    return Predictions(logits.softmax(-1).float().numpy())
 
 
 def predict_test(inputs: RunInputs, student: Student) -> Predictions | None:

@@ -13,6 +13,7 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data import Dataset
+from unissl.distil.config import MAX_TRAINING_POOL
 from unissl.distributed.collectives import local_main_process_first
 from unissl.errors import UserError
 from unissl.features import (
@@ -53,6 +54,24 @@ class RunInputs:
     """Features of the training images, where a frozen backbone computes them."""
     crops: tuple[Features, ...] = ()
     """Features of further crops of each training image, for the teacher of the distillation."""
+    pool_sample: Rows | None = None
+    """Rows of the pool that the run trains on, where it is too large to train on all of it."""
+    pool_features: CachedFeatures | None = None
+    """Features of the clean images alone, for the predictions of such a pool."""
+
+    @property
+    def training_split(self) -> Split:
+        """The split with the part of the pool that the run trains on."""
+        return self.split if self.pool_sample is None else replace(self.split, unlabelled=self.pool_sample)
+
+    @property
+    def pool_views(self) -> Views:
+        """Views of all training images, for predictions."""
+        views = self.train_views
+        if self.pool_features is None:
+            return views
+        assert isinstance(views, FeatureViews)
+        return replace(views, features=self.pool_features.features)
 
     @property
     def folds(self) -> list[Rows]:
@@ -68,7 +87,7 @@ class RunInputs:
 
     @property
     def distils(self) -> bool:
-        return should_distil(self.config, len(self.dataset.train), self.split)
+        return should_distil(self.config, self.split)
 
     def with_config(self, config: RunConfig) -> RunInputs:
         """The same data and views for another method or another budget."""
@@ -78,14 +97,27 @@ class RunInputs:
 def prepare_inputs(config: RunConfig, dataset: Dataset, device: torch.device) -> RunInputs:
     """Build the views of all images; extract features where the backbone is frozen."""
     split = build_split(config, dataset)
-    features = None
+    distils = should_distil(config, split)
+    sample = sample_pool(split, config.seed) if distils else None
+    features = pool_features = None
     if config.net.freeze_backbone:
         check_supports_features(config, get_method(config.method.name))
-        features = extract_train_features(config, dataset.train, device)
+        rows = None if sample is None else np.sort(np.concatenate([split.labelled, split.heldout, sample]))
+        if rows is not None:
+            pool_features = extract_clean_features(config, dataset.train, device)
+        features = extract_train_features(config, dataset.train, device, rows)
     views = build_train_views(config, dataset, device, features)
     # Extracted before training starts: the files may be gone, and the minutes used up, when distillation needs them.
-    crops = extract_crops(config, dataset, device) if should_distil(config, len(dataset.train), split) else ()
-    return RunInputs(config, dataset, split, device, views, build_test_views(config, dataset, views), features, crops)
+    crops = extract_crops(config, dataset, device, None if features is None else features.rows) if distils else ()
+    tests = build_test_views(config, dataset, views)
+    return RunInputs(config, dataset, split, device, views, tests, features, crops, sample, pool_features)
+
+
+def sample_pool(split: Split, seed: int) -> Rows | None:
+    """Rows of a pool of more than ``MAX_TRAINING_POOL`` images that represent it; None for a smaller one."""
+    if len(split.unlabelled) <= MAX_TRAINING_POOL:
+        return None
+    return np.sort(np.random.default_rng(seed).permutation(split.unlabelled)[:MAX_TRAINING_POOL])
 
 
 def build_split(config: RunConfig, dataset: Dataset) -> Split:
@@ -98,12 +130,12 @@ def build_split(config: RunConfig, dataset: Dataset) -> Split:
     )
 
 
-def should_distil(config: RunConfig, images: int, split: Split) -> bool:
-    """Whether distillation follows: it is configured, there are feature maps and a pool, and the method predicts with
-    the network's own classifier, which the student replaces."""
+def should_distil(config: RunConfig, split: Split) -> bool:
+    """Whether distillation follows: it is configured, there is a pool, and the method predicts with the network's own
+    classifier, which the student replaces."""
     method = get_method(config.method.name)
     able = method.learns_from_pool(config.method) and method.uses_network_head()
-    return config.distil.keeps_maps(images) and able and len(split.unlabelled) > 0
+    return config.distil.epochs > 0 and able and len(split.unlabelled) > 0
 
 
 def check_supports_features(config: RunConfig, method: type[Method]) -> None:
@@ -116,21 +148,32 @@ def check_supports_features(config: RunConfig, method: type[Method]) -> None:
         )
 
 
-def extract_train_features(config: RunConfig, table: ImageTable, device: torch.device) -> CachedFeatures:
-    maps, views = config.distil.keeps_maps(len(table)), config.augment.cached_views
+def extract_train_features(
+    config: RunConfig, table: ImageTable, device: torch.device, rows: Rows | None = None
+) -> CachedFeatures:
+    """Features of the clean images and their augmented views, of some rows or of all."""
+    maps, views, bf16 = config.distil.keeps_maps, config.augment.cached_views, config.machine.bf16
     return local_main_process_first(
-        lambda: extract_features(
-            table, config.net.name, config.augment, views, device, maps=maps, bf16=config.machine.bf16
-        )
+        lambda: extract_features(table, config.net.name, config.augment, views, device, maps=maps, bf16=bf16, rows=rows)
     )
 
 
-def extract_crops(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[Features, ...]:
+def extract_clean_features(config: RunConfig, table: ImageTable, device: torch.device) -> CachedFeatures:
+    """Features of the clean images, all rows: what predictions need."""
+    maps = config.distil.keeps_maps
+    return local_main_process_first(
+        lambda: extract_features(table, config.net.name, config.augment, 0, device, maps=maps)
+    )
+
+
+def extract_crops(
+    config: RunConfig, dataset: Dataset, device: torch.device, rows: Rows | None = None
+) -> tuple[Features, ...]:
     """Features of the crops that only the teacher of the distillation sees."""
     if not config.distil.multi_crop:
         return ()
     bf16 = config.machine.bf16
-    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device, bf16))
+    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device, bf16, rows))
 
 
 def build_train_views(

@@ -226,7 +226,8 @@ def train_and_save(
     def eval_fn(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Rows]:
         metrics, predicted = evaluate(learner, shadow, inputs, batches)
         if config.train.diagnostics and len(split.unlabelled):
-            rows, truth = split.unlabelled, dataset.train.labels[split.unlabelled]
+            rows = inputs.training_split.unlabelled
+            truth = dataset.train.labels[rows]
             metrics["pool"] = pool_record(learner.predict, learner.method, batches, rows, truth, state.step)
         return metrics, predicted
 
@@ -253,7 +254,7 @@ def train_and_save(
         def predict(views: Views, rows: Rows | None = None) -> Predictions:
             return predict_with_ema(state.learner, shadow, views, batches, rows)
 
-        pool = predict(inputs.train_views, split.unlabelled) if len(split.unlabelled) else None
+        pool = predict(inputs.pool_views, split.unlabelled) if len(split.unlabelled) else None
         test = None if inputs.test_views is None else predict(inputs.test_views)
     if baselines is not None and shipped is not None and shipped.baseline is not None:
         pool, test = predict_with_baseline(inputs, shipped.baseline)
@@ -279,7 +280,7 @@ def predict_with_baseline(
     inputs: RunInputs, classifier: LinearClassifier
 ) -> tuple[Predictions | None, Predictions | None]:
     """Predictions of a simple baseline for the pool and the test images."""
-    rows, train, tests = inputs.split.unlabelled, inputs.train_views, inputs.test_views
+    rows, train, tests = inputs.split.unlabelled, inputs.pool_views, inputs.test_views
     assert isinstance(train, FeatureViews)
     pool = predict_baseline(classifier, train, rows) if len(rows) else None
     assert tests is None or isinstance(tests, FeatureViews)
@@ -291,7 +292,8 @@ def log_student(folder: RunFolder, inputs: RunInputs, test: Predictions | None, 
     config, dataset = inputs.config, inputs.dataset
     assert config.train.steps is not None
     metrics = {} if test is None else test_metrics(dataset, test)
-    step = config.train.steps + distil_steps(config.distil, len(inputs.split.unlabelled))
+    steps = distil_steps(config.distil, len(inputs.training_split.unlabelled)) if config.distil.fine_tune else 0
+    step = config.train.steps + steps
     line = {"kind": "eval", "step": step, "student": True}
     folder.append_metrics({**line, **metrics, "seconds": round(seconds, 3)})
     reached = f", accuracy {metrics['accuracy']:.4f}" if metrics else ""
@@ -316,7 +318,7 @@ def evaluate(
     images only the classes predicted for (a part of) the pool, or of the labelled images where there is no pool."""
     tests, dataset = inputs.test_views, inputs.dataset
     if tests is None or dataset.test is None:
-        pool = inputs.split.unlabelled
+        pool = inputs.training_split.unlabelled
         rows = (pool if len(pool) else inputs.split.labelled)[: 4 * batches.config.evaluation]
         return {}, predict_with_ema(learner, shadow, batches.views, batches, rows).classes
     preds = predict_with_ema(learner, shadow, tests, batches)

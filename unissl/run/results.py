@@ -173,7 +173,8 @@ def network_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
 
 def student_artifact(student: Student) -> InferenceArtifact:
     module = WithBackbone(student.front, student.head)
-    return InferenceArtifact(module, module.state_dict(), student.front, distilled=True)
+    tuned = student.fine_tuned
+    return InferenceArtifact(module, module.state_dict(), student.front, distilled=tuned, linear=not tuned)
 
 
 def baseline_artifact(inputs: RunInputs, classifier: LinearClassifier) -> InferenceArtifact:

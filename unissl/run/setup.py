@@ -73,7 +73,7 @@ def check_bf16(config: RunConfig, device: torch.device) -> None:
 
 def build_training(inputs: RunInputs) -> tuple[TrainState, Batches]:
     """Network, method, EMA, optimiser and batches, all decided by the seed."""
-    return build_training_on(inputs.config, inputs.train_views, inputs.split, inputs.device)
+    return build_training_on(inputs.config, inputs.train_views, inputs.training_split, inputs.device)
 
 
 def build_training_on(

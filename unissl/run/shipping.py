@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment.feature_views import FeatureViews
-from unissl.baselines import LinearClassifier, SimpleClassifier, fit_simple_baselines
+from unissl.baselines import LinearClassifier, SimpleClassifier, choose_strength, fit_simple_baselines
 from unissl.evaluation.intervals import Bools, paired_gain
 from unissl.evaluation.metrics import score
 from unissl.evaluation.predictions import Predictions
@@ -61,15 +61,18 @@ def fit_baselines(inputs: RunInputs) -> Baselines | None:
     views = inputs.train_views
     if not inputs.config.compares_baselines or not isinstance(views, FeatureViews):
         return None
-    split = inputs.split
+    split = inputs.training_split
     features = clean_features(views, np.concatenate([split.labelled, split.unlabelled]))
-    classifiers = fit_simple_baselines(features, labels_of(split), split.num_classes)
+    given = features[: len(split.labelled)]
+    # One strength for all refits: chosen with the labels that a refit leaves out, which can only favour the baseline.
+    strength = choose_strength(given, split.labels, split.num_classes)
+    classifiers = fit_simple_baselines(features, labels_of(split), split.num_classes, strength)
     labels = len(split.labelled)
     held_out = {name: CrossValidated(np.full(labels, -1, dtype=np.int64), np.zeros(labels)) for name in classifiers}
     for positions in inputs.folds:
         kept = without_labels(split, positions, inputs.dataset.train.groups)
         rows = np.concatenate([kept.labelled, kept.unlabelled])
-        refitted = fit_simple_baselines(clean_features(views, rows), labels_of(kept), split.num_classes)
+        refitted = fit_simple_baselines(clean_features(views, rows), labels_of(kept), split.num_classes, strength)
         x = clean_features(views, split.labelled[positions])
         for name, classifier in refitted.items():
             preds = Predictions(classifier.logits(x).softmax(-1).numpy())

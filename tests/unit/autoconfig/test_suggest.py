@@ -17,18 +17,21 @@ from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import CACHED_VIEWS, EXTRA_CROPS, SuggestedConfig, for_photos, suggest_config
 from unissl.data import DataConfig
 from unissl.data.folder.probe import DatasetProbe, probe_dataset
-from unissl.distil.config import MAX_FEATURE_MAPS
 from unissl.errors import UserError
-from unissl.features import BATCH
 from unissl.methods.registry import get_method
 from unissl.nets import DEFAULT_BACKBONE, backbone_installed, build
 from unissl.run.budget import (
     DEFAULT_PHOTO_SIZE_PX,
+    FAST_SCRATCH_STEPS,
+    FAST_STEPS,
     PHOTO_SIZES_PX,
     PHOTO_STEPS,
     SCRATCH_STEPS,
+    TIMED_IMAGES,
+    PassSeconds,
+    PhotoWork,
     choose_photo_size,
-    seconds_per_image,
+    measure_passes,
 )
 from unissl.run.config import RunConfig, build_config
 
@@ -53,7 +56,7 @@ def suggested(overrides: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
 
 
 def photos(probe: DatasetProbe = PROBE, method: str = "sage", **overrides: Any) -> SuggestedConfig:
-    return for_photos(probe, overrides, DEFAULT_BACKBONE, get_method(method), method)
+    return for_photos(probe, overrides | {"method": {"name": method}}, DEFAULT_BACKBONE, get_method(method))
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -91,14 +94,35 @@ def test_a_folder_of_photos_gets_the_frozen_backbone(tmp_path: Path) -> None:
 
 
 @needs_weights
-def test_without_minutes_nothing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One command on one data set is one configuration, whatever else the machine does."""
+def test_without_minutes_the_speed_of_the_machine_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = {"data": {"name": "folder", "root": str(folder(tmp_path))}}
+    results = []
+    for seconds in (1e-4, 10.0):
+        speed = PassSeconds(seconds, seconds)
+        monkeypatch.setattr("unissl.autoconfig.suggest.measure_passes", lambda *arguments, speed=speed: speed)
+        results.append(suggested(overrides))
+    (config, quick), (other, slow) = results
+    assert config == other and quick[:-1] == slow[:-1]
+    assert quick[-1] == "estimated time: about 10 seconds; for a shorter run give --fast, or --minutes N"
+    assert "minutes; for a shorter" in slow[-1]
 
-    def forbidden(*arguments: object) -> None:
-        raise AssertionError("the speed of the machine was measured")
 
-    monkeypatch.setattr("unissl.run.budget.seconds_per_image", forbidden)
-    suggested({"data": {"name": "folder", "root": str(folder(tmp_path))}})
+@needs_weights
+def test_a_fast_run_extracts_one_view_and_fine_tunes_nothing(tmp_path: Path) -> None:
+    overrides = {"data": {"name": "folder", "root": str(folder(tmp_path))}}
+    suggestion = suggest_config(overrides, fast=True)
+    config = build_config(with_recipe(suggestion.settings, suggestion.recipe))
+    assert (config.augment.cached_views, config.distil.fine_tune, config.distil.multi_crop) == (0, False, False)
+    assert config.train.steps == FAST_STEPS < PHOTO_STEPS and config.distil.epochs > 0
+    assert "a linear classifier on soft labels" in " ".join(suggestion.reasons)
+    kept = suggest_config(overrides | {"augment": {"cached_views": 1}, "train": {"steps": 7}}, fast=True).settings
+    assert kept["augment"]["cached_views"] == 1 and kept["train"]["steps"] == 7
+    scratch = suggest_config(overrides | {"net": {"name": "wrn-10-1"}}, fast=True).settings
+    assert scratch["train"]["steps"] == FAST_SCRATCH_STEPS and "distil" not in scratch
+    with pytest.raises(UserError, match="A fast run is for images of your own"):
+        suggest_config({"data": {"name": "digits"}}, fast=True)
 
 
 @needs_weights
@@ -189,18 +213,17 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_with_minutes_the_size_follows_the_time(
     minutes: float | None, per_image: float, side: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *arguments: per_image)
-    assert choose_photo_size(DatasetProbe(6000, 400, 100, side, True), minutes, DEFAULT_BACKBONE, 4)[0] == size
+    probe, work = DatasetProbe(6000, 400, 100, side, True), PhotoWork(6000, 6000, 4)
+    assert choose_photo_size(probe, minutes, work, PassSeconds(per_image, 0.0))[0] == size
 
 
-def test_the_largest_size_that_is_in_time_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_size_that_is_in_time_by_hand() -> None:
     """Just enough and just too little for each size: of ten minutes, 4.5 are for features."""
     for larger, size in pairwise(PHOTO_SIZES_PX):
         enough = 60 * 4.5 / (6000 * (larger / 128) ** 2)
         for factor, expected in ((0.999, larger), (1.001, size)):
-            monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *_, f=factor, e=enough: f * e)
-            chosen, _ = choose_photo_size(PROBE, 10, DEFAULT_BACKBONE, 4)
-            assert chosen == expected
+            speed = PassSeconds(factor * enough / 2, factor * enough / 8)  # half for the first pass, half for four more
+            assert choose_photo_size(PROBE, 10, PhotoWork(6000, 6000, 4), speed)[0] == expected
 
 
 def test_more_time_buys_a_larger_network(tmp_path: Path) -> None:
@@ -223,8 +246,11 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
     """A clock that ticks once a reading: one second for a batch, in float32 and in bfloat16 alike."""
     ticks = iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
-    assert seconds_per_image(DEFAULT_BACKBONE, 1, 0) == pytest.approx(1 / BATCH)
-    assert seconds_per_image(DEFAULT_BACKBONE, 1, 2) == pytest.approx(3 / BATCH)
+    speed = measure_passes(DEFAULT_BACKBONE, 1)
+    assert (speed.exact, speed.reduced) == (pytest.approx(1 / TIMED_IMAGES), pytest.approx(1 / TIMED_IMAGES))
+    work = PhotoWork(images=100, trained=10, extra_passes=4)
+    assert speed.features(work, 128) == pytest.approx(140 / TIMED_IMAGES)
+    assert speed.features(work, 256) == pytest.approx(560 / TIMED_IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -235,31 +261,33 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
         ({"distil": {"multi_crop": False}}, 6000, CACHED_VIEWS),
         ({}, PROBE.labels, CACHED_VIEWS),  # all labelled
         ({"method": "labels-only"}, 6000, CACHED_VIEWS),
-        ({}, MAX_FEATURE_MAPS + 1, CACHED_VIEWS),
     ],
 )
 def test_crops_of_the_distillation_count_where_they_are_used(
     overrides: dict[str, Any], images: int, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted: list[int] = []
-    monkeypatch.setattr(
-        "unissl.run.budget.seconds_per_image", lambda name, channels, number: counted.append(number) or 0.1
-    )
+    counted: list[PhotoWork] = []
+
+    def choose(probe: object, minutes: object, work: PhotoWork, speed: object) -> tuple[int, str]:
+        counted.append(work)
+        return 160, ""
+
+    monkeypatch.setattr("unissl.autoconfig.suggest.choose_photo_size", choose)
     photos(replace(PROBE, images=images), train={"minutes": 10.0}, **overrides)
-    assert counted == [passes]
+    assert counted[0].images == images and [work.extra_passes for work in counted] == [passes]
 
 
 def test_distillation_is_announced_where_it_will_happen() -> None:
     def reasons(images: int, **overrides: Any) -> str:
         return "; ".join(photos(replace(PROBE, images=images), **overrides).reasons)
 
-    assert "stage 2: distillation on 5,600 unlabelled images" in reasons(6000)
-    assert "no distillation: more than 20,000 images" in reasons(20_001)
+    assert "stage 2: distillation on soft labels for 5,600 unlabelled images" in reasons(6000)
+    assert "soft labels for 12,000 of 19,601 unlabelled images" in reasons(20_001)
     for quiet in (reasons(400), reasons(6000, distil={"epochs": 0}), reasons(6000, method="labels-only")):
         assert "distillation" not in quiet
 
 
 def test_length_of_training_on_features_unless_the_time_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.run.budget.seconds_per_image", lambda *arguments: 0.001)
+    monkeypatch.setattr("unissl.autoconfig.suggest.measure_passes", lambda *arguments: PassSeconds(0.001, 0.001))
     assert photos().settings["train"] == {"steps": PHOTO_STEPS}
     assert "train" not in photos(train={"minutes": 10}).settings

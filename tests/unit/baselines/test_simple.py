@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from unissl.baselines import LinearClassifier, NearestNeighbours, fit_simple_baselines
-from unissl.baselines.simple import STRENGTHS, choose_strength, label_spreading, logistic_regression, stratified_folds
+from unissl.baselines.simple import STRENGTHS, choose_strength, label_spreading, stratified_folds
 from unissl.types import UNLABELLED
 
 CLASSES = 3
@@ -25,7 +25,7 @@ def blobs(per_class: int, spread: float, seed: int = 0) -> tuple[Tensor, np.ndar
 
 def test_logistic_regression_is_that_of_scikit_learn() -> None:
     x, labels = blobs(6, 1.0)
-    ours = logistic_regression(x, labels, CLASSES)
+    ours = fit_simple_baselines(x, labels, CLASSES)["logistic-regression"]
     strength = choose_strength(x, labels, CLASSES)
     theirs = LogisticRegression(C=strength, tol=1e-8, max_iter=1000).fit(x.numpy(), labels)
     np.testing.assert_allclose(ours.weight.numpy(), theirs.coef_, atol=1e-2)
@@ -82,7 +82,7 @@ def test_label_spreading_follows_the_shape_of_the_pool() -> None:
     labels[[0, 119]] = [0, 1]  # opposite ends
     spread = label_spreading(x, labels, 2)
     assert (spread.logits(x).argmax(1).numpy() == truth).mean() > 0.95
-    plain = logistic_regression(x[[0, 119]], np.array([0, 1]), 2)
+    plain = fit_simple_baselines(x[[0, 119]], np.array([0, 1]), 2)["logistic-regression"]
     assert (plain.logits(x).argmax(1).numpy() == truth).mean() < 0.9
 
 

@@ -20,11 +20,11 @@ from test_inputs import CPU, FROZEN, carried_out, needs_weights, photos, prepare
 
 from unissl.autoconfig.recipes import with_recipe
 from unissl.distil import soft_labels
-from unissl.distil.config import MAX_FEATURE_MAPS
 from unissl.errors import UserError
 from unissl.estimators import SAGEClassifier
 from unissl.features import FEATURE_NORM, WithBackbone, extract_features, load_backbone, tail_stages
 from unissl.inference.model import load_model
+from unissl.inference.prediction_table import PredictionTable
 from unissl.nets.heads import LinearHead
 from unissl.report.data import ReportData
 from unissl.report.load_run import read_record
@@ -112,7 +112,7 @@ def test_the_report_sees_the_vectors_of_the_student(tmp_path: Path, monkeypatch:
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
-    monkeypatch.setattr("unissl.features.extract._extract", forbidden)
+    monkeypatch.setattr("unissl.features.extract.write_rows", forbidden)
     samples = collect_samples(record, inputs)
     model = load_model(RunFolder(tmp_path / "run"))
     whole = model.predict_pixels(dataset.train.images[samples.rows])
@@ -173,20 +173,43 @@ def test_cut_off_behind_the_last_step_it_ends_with_the_same_bits(
 
 
 @needs_weights
-def test_where_there_is_nothing_to_learn_or_no_place_for_it_the_backbone_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_is_nothing_to_learn_the_backbone_stays(tmp_path: Path) -> None:
     split = build_split(distilled(), photos())
-    assert should_distil(distilled(), 38, split)
-    assert should_distil(distilled("fixmatch"), 38, split)
-    assert not should_distil(settings(), 38, split)
-    assert not should_distil(distilled("labels-only"), 38, split)
-    assert not should_distil(distilled("ssb"), 38, split)  # its detector is a head of its own
-    assert not should_distil(distilled(), MAX_FEATURE_MAPS + 1, split)
+    assert should_distil(distilled(), split)
+    assert should_distil(distilled("fixmatch"), split)
+    assert not should_distil(settings(), split)
+    assert not should_distil(distilled("labels-only"), split)
+    assert not should_distil(distilled("ssb"), split)  # its detector is a head of its own
     summary = carried_out(baseline_config(distilled()), tmp_path / "baseline")
     assert "distilled" not in summary
-    monkeypatch.setattr("unissl.distil.config.MAX_FEATURE_MAPS", 37)
-    assert "distilled" not in carried_out(distilled(), tmp_path / "large")
+
+
+@needs_weights
+def test_a_large_pool_is_sampled_and_predicted_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.run.inputs.MAX_TRAINING_POOL", 12)
+    inputs = prepared(distilled())
+    sample, pool = inputs.pool_sample, inputs.split.unlabelled
+    assert sample is not None and len(sample) == 12 < len(pool) and np.isin(sample, pool).all()
+    assert np.array_equal(inputs.training_split.unlabelled, sample) and inputs.features is not None
+    unused = np.setdiff1d(pool, sample)
+    assert not inputs.features.features[unused].any() and inputs.pool_views("none", unused).abs().sum(1).min() > 0
+    summary = carried_out(distilled(), tmp_path / "large")
+    assert summary["distilled"] and summary["pool"]["images"] == len(pool)
+    table = PredictionTable.read(tmp_path / "large" / "predictions.parquet")
+    assert len(table) == len(pool) and min(table["confidence"]) > 1 / 3
+
+
+@needs_weights
+def test_without_fine_tuning_the_student_is_a_linear_classifier_on_frozen_features(tmp_path: Path) -> None:
+    config = distilled()
+    config = config.model_copy(update={"distil": config.distil.model_copy(update={"fine_tune": False})})
+    summary = carried_out(config, tmp_path / "linear")
+    assert "distilled" not in summary
+    images, model = photos().train.images, load_model(tmp_path / "linear")
+    rows = prepared(config).split.unlabelled
+    preds = model.predict_pixels(images[rows])
+    table = PredictionTable.read(tmp_path / "linear" / "predictions.parquet")
+    assert np.allclose(preds.confidence, table["confidence"], atol=1e-4)
 
 
 @needs_weights
@@ -258,7 +281,7 @@ def test_the_report_of_a_run_with_maps_and_no_student_makes_nothing_anew(
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
-    monkeypatch.setattr("unissl.features.extract._extract", forbidden)
+    monkeypatch.setattr("unissl.features.extract.write_rows", forbidden)
     assert collect_samples(record, inputs).features.shape[0] == 8
 
 

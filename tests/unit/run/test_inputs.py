@@ -214,7 +214,7 @@ def test_baseline_and_minutes_use_the_cached_features(
     def forbidden(*given: object) -> None:
         raise AssertionError("the backbone ran again")
 
-    monkeypatch.setattr("unissl.features.extract._extract", forbidden)
+    monkeypatch.setattr("unissl.features.extract.write_rows", forbidden)
     for minutes, most in ((0.001, 50), (1000.0, MAX_STEPS_ON_FEATURES)):
         config = settings("labels-only", train={"minutes": minutes, "evaluations": 1})
         planned = steps_from_minutes(config, *build_training(prepared(config)))
