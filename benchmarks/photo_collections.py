@@ -5,8 +5,9 @@
 
 Every cell (collection, labels per class, class distribution of the pool, split) is one run of the command with its
 defaults on a folder of image files. A finished cell is a file in --out and is not repeated, so the same command
-resumes. Collections that are absent are named and skipped. "Best baseline" is chosen on the test images of each cell,
-which favours the baselines. (A file called collections.py would hide Python's own module from every script here.)
+resumes. Cells of a collection share a cache (--out/cache/COLLECTION), since they share photos. Collections that are
+absent are named and skipped. "Best baseline" is chosen on the test images of each cell, which favours the baselines.
+(A file called collections.py would hide Python's own module from every script here.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,9 @@ MAX_TEST, MAX_POOL = 2000, 6000
 GAMMA = 100.0
 DISTRIBUTIONS = ("natural", "arbitrary")
 SCORES = ("accuracy", "balanced_accuracy")
+KEPT_ENTRIES = 4
+MAX_IMAGES = 10_000
+"""Images of a collection, so that its splits share most of their photos."""
 
 
 def png(image: npt.NDArray[np.uint8]) -> bytes:
@@ -41,7 +46,13 @@ def png(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def parquet(name: str, ood_class: str | None = None) -> Callable[[Path], Collection]:
-    return lambda root: Collection.read(root / name, ood_class)
+    """The first ``MAX_IMAGES`` images of a file."""
+
+    def read(root: Path) -> Collection:
+        whole = Collection.read(root / name, ood_class)
+        return replace(whole, encoded=whole.encoded[:MAX_IMAGES], labels=whole.labels[:MAX_IMAGES])
+
+    return read
 
 
 def fashion_mnist(root: Path) -> Collection:
@@ -51,8 +62,10 @@ def fashion_mnist(root: Path) -> Collection:
         np.frombuffer(gzip.decompress((folder / f"train-{part}.gz").read_bytes()), np.uint8)
         for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
-    images = pixels[16:].reshape(-1, 28, 28)[:10_000]
-    return Collection([png(image) for image in images], labels[8:][:10_000].astype(np.int64), list("0123456789"), None)
+    images = pixels[16:].reshape(-1, 28, 28)[:MAX_IMAGES]
+    return Collection(
+        [png(image) for image in images], labels[8:][:MAX_IMAGES].astype(np.int64), list("0123456789"), None
+    )
 
 
 def digits(root: Path) -> Collection:
@@ -98,11 +111,10 @@ def draw(collection: Collection, split: int, labels_per_class: int, distribution
 
 
 def one_cell(collection: Collection, cell: tuple[int, str, int], folder: Path, options: list[str]) -> dict[str, Any]:
-    """The result of one run; its images and caches are deleted."""
+    """The result of one run. Its images are deleted; the features of photos stay in the cache for other cells."""
     labels_per_class, distribution, split = cell
     shutil.rmtree(folder, ignore_errors=True)
     write(collection, draw(collection, split, labels_per_class, distribution), folder)
-    os.environ["UNISSL_CACHE"] = str(folder / "cache")
     words = ["--images", folder / "photos", "--labels", folder / "labels.csv", "--test", folder / "test"]
     command("train", *map(str, words), "--out", str(folder / "run"), "--quiet", "--no-report", *options)
     summary = json.loads((folder / "run" / "summary.json").read_text())
@@ -113,9 +125,22 @@ def one_cell(collection: Collection, cell: tuple[int, str, int], folder: Path, o
         **{name: [row[score] for score in SCORES] for name, row in summary["baselines"].items()},
     }
     estimate = summary.get("cross_validation")
-    rest = {"shipped": summary["shipped"]["classifier"], "seconds": summary["seconds"], "cross_validation": estimate}
+    rest = {
+        "shipped": summary["shipped"]["classifier"],
+        "seconds": summary["seconds"],
+        "cross_validation": estimate,
+        "distillation": summary.get("distillation"),
+    }
     shutil.rmtree(folder)
     return {"scores": result, **rest}
+
+
+def prune(cache: Path) -> None:
+    """Keep the newest entries of each kind: another cell finds most of its photos in them."""
+    for kind in ("features", "crops", "folder"):
+        entries = sorted(cache.glob(f"{kind}-*/manifest.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for manifest in entries[KEPT_ENTRIES:]:
+            shutil.rmtree(manifest.parent)
 
 
 def table(results: dict[tuple[str, int, str], list[dict[str, Any]]]) -> str:
@@ -165,11 +190,14 @@ def main() -> None:
         except (OSError, ValueError) as error:
             print(f"{name} is skipped: {error}")
             continue
+        os.environ["UNISSL_CACHE"] = str(options.out / "cache" / name)
         for split, distribution in itertools.product(seeds(options.splits), options.distributions.split(",")):
             done = options.out / f"{name}-{count}-{distribution}-{split}.json"
             if not done.exists():
-                cell = one_cell(collection, (count, distribution, split), options.out / "work", options.option)
+                work = options.out / f"work-{os.getpid()}"
+                cell = one_cell(collection, (count, distribution, split), work, options.option)
                 done.write_text(json.dumps(cell, indent=1))
+                prune(options.out / "cache" / name)
             results.setdefault((name, count, distribution), []).append(json.loads(done.read_text()))
             print(f"{done.stem}: {results[name, count, distribution][-1]['scores']['unissl']}", flush=True)
     print(table(results))

@@ -144,6 +144,7 @@ def on_features(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
     from unissl.features import FeatureScaler, extract_features
     from unissl.report.samples import find_outliers
     from unissl.run.config import build_config
+    from unissl.run.inputs import without_copies
     from unissl.run_folder import RunFolder
     from unissl.splits.file import read_split
     from unissl.splits.open_set import load_data
@@ -152,13 +153,11 @@ def on_features(run: Path, test: Path) -> tuple[tuple[float, float], list[str]]:
     table = load_data(config.data, config.split).train
     split = read_split(RunFolder(run).split, len(table))
     maps = config.distil.keeps_maps
-    features = extract_features(
-        table.images, config.net.name, config.augment, config.augment.cached_views, cpu, maps=maps
-    ).features
+    features = extract_features(table.images, config.net.name, config.augment, cpu, maps=maps).features
     scaler = FeatureScaler.of(features)
     side, channels = table.images.shape[2:]
     tested = load_test(test, table.class_names, side, channels)
-    test_features = extract_features(tested, config.net.name, config.augment, 0, cpu).features
+    test_features = extract_features(tested, config.net.name, without_copies(config.augment), cpu).features
     rows = (features[split.labelled, 0], test_features[:, 0])
     x, x_test = (scaler(torch.from_numpy(np.array(part))).numpy() for part in rows)
     predicted = LogisticRegression(max_iter=1000).fit(x, split.labels).predict(x_test)

@@ -67,8 +67,13 @@ class Student:
 
     front: FrozenBackbone
     head: LinearHead
-    fine_tuned: bool = True
-    """Whether the last stages were trained; else only the classifier is the student's own."""
+    start: LinearHead | None = None
+    """The linear classifier on frozen features that fine-tuning started from; None where there was no fine-tuning."""
+
+    @property
+    def fine_tuned(self) -> bool:
+        """Whether the last stages were trained; else only the classifier is the student's own."""
+        return self.start is not None
 
     @torch.no_grad()
     def predict_logits(self, maps: FeatureMaps, rows: Rows, device: torch.device) -> Tensor:
@@ -99,7 +104,8 @@ def train_student(
     """
     device = next(front.parameters()).device
     front = copy.deepcopy(front)
-    student, targets = Student(front, linear_head(data).to(device)), data.soft_labels.to(device)
+    start = linear_head(data).to(device)
+    student, targets = Student(front, copy.deepcopy(start), start.requires_grad_(False)), data.soft_labels.to(device)
     weights = data.weights.to(device)
     stages = trainable_stages(front.net)
     trained = [parameter for parameter in stages.parameters() if parameter.requires_grad]

@@ -1,12 +1,13 @@
 """The teacher: soft labels for every image of a run, from the given labels and the nearest neighbours.
 
-1. A logistic regression on the given labels predicts all images, from the backbone features of their crops. Where the
-   labels determine little, it also gets the features that the method has learnt; where they determine enough, it is
-   more accurate without.
-2. The predictions are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by backbone and learnt
-   features. Given labels stay as they are.
-3. With fewer than two labels per class, logistic regression knows little. The soft labels are then the mean of the
-   smoothed predictions and of the given labels themselves, spread over the same neighbours.
+1. A logistic regression on the given labels predicts all images, from the backbone features of their crops.
+2. The predictions are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by backbone features and
+   those that the method has learnt. Given labels stay as they are.
+3. With fewer than two labels per class, logistic regression knows little. The smoothed predictions are then averaged
+   with the given labels themselves, spread over the same neighbours.
+
+Learnt features are for the neighbours alone: in the regression they gained on pools of balanced classes, and lost more
+on others (docs/experiments.md).
 """
 
 from __future__ import annotations
@@ -22,17 +23,12 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unissl.evaluation.intervals import wilson_interval
 from unissl.features.scaler import FEATURE_NORM
-from unissl.ops.nearest_mean import leave_one_out_correct
 from unissl.ops.neighbours import agreement, nearest, spread_labels, transition
 from unissl.types import UNLABELLED
 
 LEARNT_SHARE = 0.25
 """Share of the learnt feature in the squared norm of the concatenated one."""
-MIN_LABEL_ACCURACY = 0.6
-"""Leave-one-out accuracy of the nearest class mean from which the labels suffice: the lower end of its 95 % interval,
-since forty labels may reach it by chance."""
 SHARPEN_TEACHER = 2.0
 """Power of the predicted probabilities: with few labels, logistic regression is underconfident."""
 SHARPEN_SMOOTHED = 1.5
@@ -58,10 +54,8 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
     """
     is_labelled = labels != UNLABELLED
     given = np.eye(num_classes)[labels[is_labelled]]
-    features, joint = concat_features(crops), concat_features(crops, learnt)
-    inputs = features if labels_suffice(features, labels) else joint
-    probs = sharpen(logistic_regression(inputs, labels, num_classes), SHARPEN_TEACHER)
-    neighbours, cosines = nearest(joint, k_neighbours)
+    probs = sharpen(logistic_regression(concat_features(crops), labels, num_classes), SHARPEN_TEACHER)
+    neighbours, cosines = nearest(concat_features(crops, learnt), k_neighbours)
     matrix = transition(neighbours, cosines, agreement(probs, neighbours))
     probs[is_labelled] = given
     soft = sharpen(spread_labels(probs, matrix), SHARPEN_SMOOTHED)
@@ -97,13 +91,6 @@ def concat_features(crops: Sequence[Tensor], learnt: Tensor | None = None) -> Te
     parts = [normalize(crop, dim=1) * ((1 - share) / len(crops)) ** 0.5 for crop in crops]
     parts += [] if learnt is None else [normalize(learnt, dim=1) * share**0.5]
     return torch.cat(parts, 1) * FEATURE_NORM
-
-
-def labels_suffice(features: Tensor, labels: Labels) -> bool:
-    """Whether the leave-one-out accuracy on the labelled images is significantly above ``MIN_LABEL_ACCURACY``."""
-    is_labelled = labels != UNLABELLED
-    right, tested = leave_one_out_correct(features[torch.from_numpy(is_labelled)], labels[is_labelled])
-    return tested > 0 and wilson_interval(right, tested).low >= MIN_LABEL_ACCURACY
 
 
 def logistic_regression(x: Tensor, labels: Labels, num_classes: int) -> Floats:

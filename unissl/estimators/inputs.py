@@ -94,7 +94,6 @@ class FrozenBackboneInputs(ImageInputs):
             resized(images, self.size),
             self.name,
             config.augment,
-            config.augment.cached_views,
             device,
             bf16=config.machine.bf16,
         )
@@ -175,7 +174,6 @@ def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -
             resized(rows, size),
             config.net.name,
             config.augment,
-            config.augment.cached_views,
             device,
             bf16=config.machine.bf16,
         ).scaler

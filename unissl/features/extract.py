@@ -33,7 +33,7 @@ from unissl.features.backbone import (
     normalisation,
     weights_hash,
 )
-from unissl.features.known_rows import digest_keys, row_digests, write_rows
+from unissl.features.known_rows import KnownRows, digest_keys, row_digests, write_rows
 from unissl.features.scaler import Features, FeatureScaler
 from unissl.nets.bf16 import to_bf16
 from unissl.nets.external import check_input_size
@@ -70,19 +70,20 @@ def extract_features(
     images: Images | ImageTable,
     name: str,
     augment: AugmentConfig,
-    copies: int,
     device: torch.device,
     *,
     maps: bool = False,
     bf16: bool | None = None,
     rows: Rows | None = None,
 ) -> CachedFeatures:
-    """Features of uint8 images (N, H, W, channels), and their inner maps if requested, from the cache where possible.
+    """Features of uint8 images (N, H, W, channels) and of ``augment.cached_views`` augmented copies of each, and their
+    inner maps if requested, from the cache where possible.
 
     A table is found in the cache by its ``content``, the hash that was computed when its images were decoded; arrays,
     and tables without it, are hashed. ``bf16`` is the decision of a run (``machine.bf16``); without one, the CPU is
     asked. With ``rows``, in ascending order, only their features are extracted, and all others are zero.
     """
+    copies = augment.cached_views
     content = images.content if isinstance(images, ImageTable) else None
     pixels = images.images if isinstance(images, ImageTable) else images
     settings = {
@@ -121,10 +122,8 @@ def extract_features(
                 ]
                 yield [np.stack(blocks, 1) for blocks in zip(*outputs, strict=True)]
 
-        wanted = np.arange(len(pixels)) if rows is None else rows
-        write_rows(
-            folder, "features", settings, digests, row_bytes, compute, wanted=wanted, batch=BATCH, title="features"
-        )
+        known = KnownRows("features", settings, digests, rows)
+        write_rows(folder, known, row_bytes, compute, BATCH, "features")
         return {"feat_dim": net.feat_dim, "map": map_shape}
 
     entry = cached("features", [], settings, build)

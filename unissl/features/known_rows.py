@@ -49,9 +49,12 @@ def digest_keys(digests: Bytes) -> npt.NDArray[np.uint64]:
 
 
 class KnownRows:
-    """Where rows of earlier entries of ``kind`` are, for the images of ``digests`` (N, 16)."""
+    """Where rows of earlier entries of ``kind`` are, for the ``wanted`` rows of a table whose images have these
+    ``digests`` (N, 16)."""
 
-    def __init__(self, kind: str, settings: Mapping[str, Any], digests: Bytes, wanted: Rows) -> None:
+    def __init__(self, kind: str, settings: Mapping[str, Any], digests: Bytes, wanted: Rows | None = None) -> None:
+        wanted = np.arange(len(digests)) if wanted is None else wanted
+        self.digests, self.wanted = digests, wanted
         self.found: list[Entry] = []
         self.entry = np.full(len(digests), -1)
         self.row = np.zeros(len(digests), dtype=np.int64)
@@ -90,22 +93,13 @@ def _family(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_rows(
-    folder: Path,
-    kind: str,
-    settings: Mapping[str, Any],
-    digests: Bytes,
-    row_bytes: Mapping[str, int],
-    compute: Compute,
-    *,
-    wanted: Rows,
-    batch: int,
-    title: str,
+    folder: Path, known: KnownRows, row_bytes: Mapping[str, int], compute: Compute, batch: int, title: str
 ) -> None:
-    """Fill the files of an entry, row by row. Rows that are not ``wanted`` are zero; on most disks they take no space.
+    """Fill the files of an entry, row by row. Rows that are not wanted are zero; on most disks they take no space.
 
     A stopped build resumes after a multiple of ``batch`` rows.
     """
-    known = KnownRows(kind, settings, digests, wanted)
+    digests, wanted = known.digests, known.wanted
     is_wanted = np.zeros(len(digests), dtype=bool)
     is_wanted[wanted] = True
     usable = np.where(is_wanted[:, None], digests, 0)  # a row of zeros must not be taken for the features of its image

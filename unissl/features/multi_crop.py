@@ -24,7 +24,7 @@ from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, MultiC
 from unissl.errors import UserError
 from unissl.features.backbone import extracts_in_bf16, forward_features, load_backbone, normalisation, weights_hash
 from unissl.features.extract import BATCH, Rows, pixel_hash, rows_hash
-from unissl.features.known_rows import row_digests, write_rows
+from unissl.features.known_rows import KnownRows, row_digests, write_rows
 from unissl.features.scaler import Features
 from unissl.nets.bf16 import to_bf16
 from unissl.types import ImageTable
@@ -71,17 +71,9 @@ def multi_crop_features(
                 inputs = [normalise(crop, *normalisation(channels)) for crop in crops]
                 yield [np.stack([forward_features(net, crop, maps=False)[0] for crop in inputs], 1)]
 
-        write_rows(
-            folder,
-            "crops",
-            settings,
-            row_digests(images),
-            {"features": num_crops * net.feat_dim * 4},
-            compute,
-            wanted=np.arange(len(images)) if rows is None else rows,
-            batch=BATCH,
-            title="features of further crops",
-        )
+        known = KnownRows("crops", settings, row_digests(images), rows)
+        row_bytes = {"features": num_crops * net.feat_dim * 4}
+        write_rows(folder, known, row_bytes, compute, BATCH, "features of further crops")
         return {"feat_dim": net.feat_dim}
 
     entry = cached("crops", [], settings, build)

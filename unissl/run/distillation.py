@@ -26,6 +26,7 @@ from unissl.features import (
     load_backbone,
     normalisation,
 )
+from unissl.nets.heads import LinearHead
 from unissl.run.inputs import RunInputs
 from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
@@ -44,7 +45,7 @@ def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> 
     backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
     data = label_pool(inputs, inputs.training_split, state, batches)
     if not config.distil.fine_tune:
-        return Student(backbone, linear_head(data).requires_grad_(False).to(inputs.device), fine_tuned=False)
+        return Student(backbone, linear_head(data).requires_grad_(False).to(inputs.device))
     assert cached.maps is not None
     return train_student(config.distil, backbone, cached.maps, data, config.seed, bf16=config.machine.bf16)
 
@@ -83,13 +84,27 @@ def predict_pool(inputs: RunInputs, student: Student) -> Predictions:
     """Predictions for the whole pool."""
     cached, rows = inputs.pool_features or inputs.features, inputs.split.unlabelled
     assert cached is not None
-    if student.fine_tuned:
-        assert cached.maps is not None
-        logits = student.predict_logits(cached.maps, rows, inputs.device)
-    else:
-        blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
-        features = (scale_features(cached.features[:, 0], block, student.front.scaling) for block in blocks)
-        logits = torch.cat([student.head(block).logits for block in features])
+    if not student.fine_tuned:
+        return _linear_predictions(inputs, student, student.head)
+    assert cached.maps is not None
+    return Predictions(student.predict_logits(cached.maps, rows, inputs.device).softmax(-1).float().numpy())
+
+
+def changed_share(inputs: RunInputs, student: Student, pool: Predictions) -> float | None:
+    """Share of the pool whose predicted class fine-tuning has changed; None where there was no fine-tuning."""
+    if student.start is None:
+        return None
+    return float((_linear_predictions(inputs, student, student.start).classes != pool.classes).mean())
+
+
+def _linear_predictions(inputs: RunInputs, student: Student, head: LinearHead) -> Predictions:
+    """Predictions of a linear classifier on frozen features for the whole pool."""
+    cached, rows = inputs.pool_features or inputs.features, inputs.split.unlabelled
+    assert cached is not None
+    blocks = [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]
+    scaler = copy.deepcopy(student.front.scaling).cpu()
+    features = (scale_features(cached.features[:, 0], block, scaler).to(inputs.device) for block in blocks)
+    logits = torch.cat([head(block).logits.cpu() for block in features])
     return Predictions(logits.softmax(-1).float().numpy())
 
 

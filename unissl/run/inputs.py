@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
@@ -152,18 +153,20 @@ def extract_train_features(
     config: RunConfig, table: ImageTable, device: torch.device, rows: Rows | None = None
 ) -> CachedFeatures:
     """Features of the clean images and their augmented views, of some rows or of all."""
-    maps, views, bf16 = config.distil.keeps_maps, config.augment.cached_views, config.machine.bf16
+    maps, bf16 = config.distil.keeps_maps, config.machine.bf16
     return local_main_process_first(
-        lambda: extract_features(table, config.net.name, config.augment, views, device, maps=maps, bf16=bf16, rows=rows)
+        lambda: extract_features(table, config.net.name, config.augment, device, maps=maps, bf16=bf16, rows=rows)
     )
 
 
 def extract_clean_features(config: RunConfig, table: ImageTable, device: torch.device) -> CachedFeatures:
     """Features of the clean images, all rows: what predictions need."""
-    maps = config.distil.keeps_maps
-    return local_main_process_first(
-        lambda: extract_features(table, config.net.name, config.augment, 0, device, maps=maps)
-    )
+    maps, augment = config.distil.keeps_maps, without_copies(config.augment)
+    return local_main_process_first(lambda: extract_features(table, config.net.name, augment, device, maps=maps))
+
+
+def without_copies(augment: AugmentConfig) -> AugmentConfig:
+    return augment.model_copy(update={"cached_views": 0})
 
 
 def extract_crops(
@@ -194,7 +197,7 @@ def build_test_views(config: RunConfig, dataset: Dataset, train: Views) -> Views
     table = dataset.test
     if isinstance(train, FeatureViews):
         features = local_main_process_first(
-            lambda: extract_features(table, config.net.name, config.augment, 0, train.device).features
+            lambda: extract_features(table, config.net.name, without_copies(config.augment), train.device).features
         )
         return FeatureViews(features, config.augment, train.device, train.scale)
     assert isinstance(train, ImageViews)

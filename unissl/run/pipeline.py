@@ -32,7 +32,7 @@ from unissl.methods.registry import get_method
 from unissl.run.budget import plan_budget, tune_threads
 from unissl.run.config import RunConfig, baseline_config, config_hash, effective_tree, fit_to_data, stored_config
 from unissl.run.cross_validation import cross_validate, write_held_out
-from unissl.run.distillation import predict_pool, predict_test, run_distillation
+from unissl.run.distillation import changed_share, predict_pool, predict_test, run_distillation
 from unissl.run.fingerprint import save_fingerprint, verify_data
 from unissl.run.fit import decide_compile, fit
 from unissl.run.inputs import RunInputs, prepare_inputs
@@ -245,8 +245,11 @@ def train_and_save(
     student = run_distillation(inputs, state, batches) if inputs.distils else None
     readout = None if student is not None else refit_head(config, state, batches, split)
     shadow = shipped_parameters(state, readout)
+    pool: Predictions | None
+    changed = None
     if student is not None:
-        pool: Predictions | None = predict_pool(inputs, student)
+        pool = predict_pool(inputs, student)
+        changed = changed_share(inputs, student, pool)
         test = predict_test(inputs, student)
         log_student(folder, inputs, test, seconds + time.monotonic() - after_cross_validation)
     else:
@@ -263,7 +266,17 @@ def train_and_save(
     seconds += time.monotonic() - after_cross_validation
     readout_record = None if readout is None else record_readout(readout, inputs, state, batches)
     result = RunResult(
-        state.learner, shadow, student, pool, test, cross_validation, seconds, readout_record, baselines, shipped
+        state.learner,
+        shadow,
+        student,
+        pool,
+        test,
+        cross_validation,
+        seconds,
+        readout_record,
+        baselines,
+        shipped,
+        changed,
     )
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
 

@@ -65,6 +65,8 @@ class RunResult:
     baselines: Baselines | None = None
     shipped: Shipped | None = None
     """The choice between the method and the simple baselines; None where there are none."""
+    changed: float | None = None
+    """Share of the pool whose predicted class the fine-tuning of the distillation has changed."""
 
     @property
     def shipped_baseline(self) -> LinearClassifier | None:
@@ -98,6 +100,8 @@ def write_results(
     summary |= accuracy_at_thresholds(folder, dataset, test, pool)
     if artifact.distilled:
         summary["distilled"] = True
+    if result.changed is not None:
+        summary["distillation"] = {"changed": result.changed}
     if result.readout is not None:
         summary["readout"] = result.readout
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from unissl.distil.teacher import LEARNT_SHARE, concat_features, logistic_regression, sharpen, soft_labels
 from unissl.features import FEATURE_NORM
+from unissl.ops.neighbours import nearest
 from unissl.types import UNLABELLED
 
 
@@ -50,22 +54,21 @@ def test_features_side_by_side_have_their_shares_whatever_their_lengths() -> Non
     assert torch.allclose(alone[:, 9:].square().sum(1), torch.full((6,), FEATURE_NORM**2 / 2))
 
 
-def test_labels_that_suffice_are_not_mixed_with_what_was_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two clear groups: regression is on the crops alone. With labels at random, with labels that are too few to
-    show it, and with single ones, it is on both."""
+def test_learnt_features_are_for_the_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = torch.Generator().manual_seed(0)
-    x = torch.eye(2).repeat(12, 1) + 0.1 * torch.randn(24, 2, generator=rng)
-    clear, random = np.tile([0, 1], 10), np.repeat([0, 1, 0, 1], 5)
-    widths: list[int] = []
+    x, widths = torch.randn(24, 2, generator=rng), []
 
-    def spied(x: torch.Tensor, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        widths.append(x.shape[1])
-        return logistic_regression(x, labels, num_classes)
+    def spied(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(x: torch.Tensor, *rest: Any) -> Any:
+            widths.append((function.__name__, x.shape[1]))
+            return function(x, *rest)
 
-    monkeypatch.setattr("unissl.distil.teacher.logistic_regression", spied)
-    for labels in (clear, random, clear[:4], clear[:2]):
-        soft_labels([x, x], torch.randn(24, 3, generator=rng), with_pool(labels, 24), 2, k_neighbours=2)
-    assert widths == [4, 7, 7, 7]
+        return call
+
+    for function in (logistic_regression, nearest):
+        monkeypatch.setattr(f"unissl.distil.teacher.{function.__name__}", spied(function))
+    soft_labels([x, x], torch.randn(24, 3, generator=rng), with_pool(np.array([0, 1, 0, 1]), 24), 2, k_neighbours=2)
+    assert widths == [("logistic_regression", 4), ("nearest", 7)]
 
 
 def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:

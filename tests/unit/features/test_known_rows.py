@@ -13,12 +13,16 @@ import torch
 from unissl.augment import AugmentConfig
 from unissl.features import extract as extract_module
 from unissl.features import extract_features
-from unissl.features.known_rows import row_digests, write_rows
+from unissl.features.known_rows import KnownRows, row_digests, write_rows
 from unissl.nets import backbone_installed
 from unissl.utils.cache import cached
 
 LITE0, CPU, AUGMENT = "efficientnet-lite0", torch.device("cpu"), AugmentConfig(pad=2)
 needs_weights = pytest.mark.skipif(not backbone_installed(LITE0), reason="needs the pretrained weights")
+
+
+def views(augment: AugmentConfig, copies: int) -> AugmentConfig:
+    return augment.model_copy(update={"cached_views": copies})
 
 
 def table_of(images: Any, computed: list[int], wanted: Any = None) -> Any:
@@ -34,7 +38,7 @@ def table_of(images: Any, computed: list[int], wanted: Any = None) -> Any:
     def build(folder: Path) -> dict[str, Any]:
         rows = np.arange(len(images)) if wanted is None else wanted
         digests = row_digests(images)
-        write_rows(folder, "sums", settings, digests, {"sums": 8}, compute, wanted=rows, batch=4, title="sums")
+        write_rows(folder, KnownRows("sums", settings, digests, rows), {"sums": 8}, compute, 4, "sums")
         return {}
 
     return cached("sums", [], settings, build).arrays["sums"].view(np.int64)[:, 0]
@@ -77,7 +81,7 @@ def test_features_of_a_grown_table_have_the_bits_of_a_fresh_extraction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = np.random.default_rng(3).integers(0, 256, (9, 32, 32, 3)).astype(np.uint8)
-    extract_features(images[2:7], LITE0, AUGMENT, 1, CPU, maps=True)
+    extract_features(images[2:7], LITE0, views(AUGMENT, 1), CPU, maps=True)
     passed: list[int] = []
     really = extract_module.forward_features
 
@@ -86,10 +90,10 @@ def test_features_of_a_grown_table_have_the_bits_of_a_fresh_extraction(
         return really(*arguments, **options)
 
     monkeypatch.setattr(extract_module, "forward_features", counted)
-    grown = extract_features(images[::-1], LITE0, AUGMENT, 1, CPU, maps=True)
+    grown = extract_features(images[::-1], LITE0, views(AUGMENT, 1), CPU, maps=True)
     assert passed == [4, 4]  # both views of the four new images
     monkeypatch.setenv("UNISSL_CACHE", str(tmp_path))
-    fresh = extract_features(images[::-1], LITE0, AUGMENT, 1, CPU, maps=True)
+    fresh = extract_features(images[::-1], LITE0, views(AUGMENT, 1), CPU, maps=True)
     assert np.array_equal(grown.features, fresh.features) and grown.maps is not None and fresh.maps is not None
     assert np.array_equal(grown.maps, fresh.maps)
 
@@ -97,6 +101,6 @@ def test_features_of_a_grown_table_have_the_bits_of_a_fresh_extraction(
 @needs_weights
 def test_the_scaler_of_some_rows_ignores_the_others() -> None:
     images = np.random.default_rng(4).integers(0, 256, (6, 32, 32, 3)).astype(np.uint8)
-    some = extract_features(images, LITE0, AUGMENT, 0, CPU, rows=np.array([0, 2, 5]))
-    alone = extract_features(images[[0, 2, 5]], LITE0, AUGMENT, 0, CPU)
+    some = extract_features(images, LITE0, views(AUGMENT, 0), CPU, rows=np.array([0, 2, 5]))
+    alone = extract_features(images[[0, 2, 5]], LITE0, views(AUGMENT, 0), CPU)
     assert torch.equal(some.scaler.mean, alone.scaler.mean) and not some.features[[1, 3, 4]].any()

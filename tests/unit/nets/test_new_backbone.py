@@ -67,7 +67,7 @@ def test_it_sees_its_own_normalisation(channels: int, tiny: dict[str, object]) -
 
 def test_it_is_extracted_and_distilled() -> None:
     images = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3)).astype(np.uint8)
-    cached = extract_features(images, "tiny", AugmentConfig(pad=2), 1, CPU, maps=True)
+    cached = extract_features(images, "tiny", AugmentConfig(pad=2, cached_views=1), CPU, maps=True)
     assert cached.features.shape == (12, 2, 16) and cached.maps is not None and cached.maps.shape == (12, 2, 8, 8, 8)
     front = FrozenBackbone(load_backbone("tiny", 3), cached.scaler)
     assert to_bf16(front.net) is front.net, "it is not declared safe in bfloat16"

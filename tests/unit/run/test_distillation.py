@@ -63,8 +63,9 @@ def distilled(method: str = "sage", **groups: Any) -> RunConfig:
 def test_maps_are_those_that_enter_the_last_stages(in_float32: None) -> None:
     """And vectors beside maps are those without."""
     config, images = distilled(), photos().train.images
-    made = extract_features(images, "efficientnet-lite0", config.augment, 1, CPU, maps=True)
-    plain = extract_features(images, "efficientnet-lite0", config.augment, 1, CPU)
+    one_copy = config.augment.model_copy(update={"cached_views": 1})
+    made = extract_features(images, "efficientnet-lite0", one_copy, CPU, maps=True)
+    plain = extract_features(images, "efficientnet-lite0", one_copy, CPU)
     assert made.maps is not None and plain.maps is None
     assert made.maps.shape == (38, 2, 2, 2, 112) and made.maps.dtype == np.float16
     np.testing.assert_allclose(made.features, plain.features, atol=1e-5)
