@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -115,12 +113,6 @@ def limit_test(dataset: Dataset, limit: int | None) -> Dataset:
 def derived_content(*parts: str | int | None) -> str | None:
     """The content hash of a table that is computed from others: a hash of their hashes; None if one has none."""
     return None if None in parts else hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def data_folder() -> Path | None:
-    """``$UNISSL_DATA``, the folder of downloaded data sets."""
-    path = os.environ.get("UNISSL_DATA")
-    return Path(path) if path else None
 
 
 def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from unissl.data.images.decode import Encoded, Unreadable, decode_stream, scale_
 from unissl.data.images.resize import CENTER_CROP, Resize
 from unissl.data.store.resumable_rows import COLOUR, ResumableRows
 from unissl.errors import UserError
-from unissl.utils.cache import save_array
+from unissl.types import ImageTable
+from unissl.utils.cache import Entry, save_array
 from unissl.utils.progress import Progress
 from unissl.utils.row_writer import RowWriter
 
@@ -89,6 +90,12 @@ def store_encoded(
     save_array(folder / "issues.npy", decoded.issues[rows])
     mean_std = _mean_std(np.load(folder / "images.npy", mmap_mode="r"))
     return {**mean_std, "skipped": sorted(skipped)}
+
+
+def stored_table(entry: Entry, class_names: tuple[str, ...]) -> ImageTable:
+    """The images and labels of a cache entry."""
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, class_names, content=entry.hashes["images"])
 
 
 def unreadable_message(name: str, reason: str) -> str:
