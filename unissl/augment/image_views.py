@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, make_view, normalise
-from unissl.data.images.resized import ResizedImages
+from unissl.data.images.resize import ResizedImages
 from unissl.utils.mmap_rows import take_rows
 
 

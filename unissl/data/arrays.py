@@ -17,7 +17,7 @@ from unissl.data.dataset import (
     require_two_classes,
 )
 from unissl.data.images.channel_stats import channel_mean_std
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from unissl.data import DataConfig, Dataset, load
 from unissl.data.dataset import derived_content, require_two_classes
 from unissl.data.folder.index import FolderIndex
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.errors import UserError, did_you_mean
 from unissl.splits import SplitConfig
 from unissl.types import OOD, ImageTable

@@ -61,13 +61,12 @@ def _probe(labels: np.ndarray[tuple[int], np.dtype[np.int64]], images: Iterable[
     sides, colour = [], False
     with DaemonPool(1) as pool:  # a signal interrupts waiting for a decoder, never the decoder itself
         for image in islice(images, MAX_SAMPLED):
-            with warnings.catch_warnings():  # Pillow warns about unusual metadata
-                warnings.simplefilter("ignore")
-                try:
+            try:
+                with warnings.catch_warnings(action="ignore"):  # Pillow warns about unusual metadata
                     sides.append(min(image_size(image)))
                     pixels = pool.submit(decode, image, THUMBNAIL, 3).result()
-                except Unreadable:
-                    continue  # the loader reports all of them
+            except Unreadable:
+                continue  # the loader reports all of them
             colour = colour or bool((pixels != pixels[..., :1]).any())
     known = labels[labels >= 0]
     side = int(np.median(sides)) if sides else THUMBNAIL

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.data.sources.checksums import require_checksum
 from unissl.data.sources.locate import data_folders, not_found
 from unissl.data.sources.parquet import find_parquet, load_parquet

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.data.sources.locate import data_folders, not_found
 from unissl.data.store.decode_to_cache import store_arrays, stored_table
 from unissl.errors import UserError
