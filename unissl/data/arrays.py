@@ -45,10 +45,8 @@ def load_digits(config: DataConfig) -> Dataset:
     # Not stratified: recorded curves and tables were made with this draw.
     test_rows = np.sort(np.random.RandomState(0).permutation(len(labels))[:count])
     train_rows = np.setdiff1d(np.arange(len(labels)), test_rows)
-    train = ImageTable(images[train_rows], labels[train_rows], class_names)
-    test = ImageTable(images[test_rows], labels[test_rows], class_names)
-    mean, std = channel_mean_std(train.images)
-    return Dataset("digits", train, test, mean, std, flip=False)
+    test = (images[test_rows], labels[test_rows])
+    return from_arrays(images[train_rows], labels[train_rows], class_names, test, "digits", flip=False)
 
 
 def load_arrays(config: DataConfig) -> Dataset:

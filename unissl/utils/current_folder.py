@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -60,17 +60,11 @@ def ignore_settings() -> None:
 @contextmanager
 def elsewhere() -> Iterator[None]:
     """Inside, the current folder is a neutral one, and processes that are started look for no modules in theirs."""
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:  # it was removed: nothing is in it
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError):  # it was removed: nothing is in it
+            stack.enter_context(chdir(NEUTRAL))
+        stack.enter_context(_safe_path())
         yield
-        return
-    os.chdir(NEUTRAL)
-    try:
-        with _safe_path():
-            yield
-    finally:
-        os.chdir(here)
 
 
 def start(process: BaseProcess) -> None:
