@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
@@ -30,7 +29,7 @@ class DaemonPool:
             Thread(target=_work, args=(self._tasks,), daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for future in tuple(self._futures):
             future.cancel()
         for _ in range(self._threads):

@@ -27,7 +27,8 @@ def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArra
     with RowWriter(folder / "images.npy", images.shape) as writer:
         writer.write(0, images)
     save_array(folder / "labels.npy", labels)
-    return _mean_std(images)
+    mean, std = channel_mean_std(images)
+    return {"mean": mean, "std": std}
 
 
 def store_blocks(
@@ -88,8 +89,8 @@ def store_encoded(
     _compact(decoded, rows, 1 if grey else depth)
     save_array(folder / "rows.npy", rows)
     save_array(folder / "issues.npy", decoded.issues[rows])
-    mean_std = _mean_std(np.load(folder / "images.npy", mmap_mode="r"))
-    return {**mean_std, "skipped": sorted(skipped)}
+    mean, std = channel_mean_std(np.load(folder / "images.npy", mmap_mode="r"))
+    return {"mean": mean, "std": std, "skipped": sorted(skipped)}
 
 
 def stored_table(entry: Entry, class_names: tuple[str, ...]) -> ImageTable:
@@ -112,8 +113,3 @@ def _compact(decoded: ResumableRows, rows: npt.NDArray[np.int64], depth: int) ->
     with RowWriter(decoded.finished, (len(rows), *images.shape[1:3], depth)) as writer:
         for start in range(0, len(rows), CHUNK):
             writer.write(start, images[rows[start : start + CHUNK]][..., :depth])
-
-
-def _mean_std(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    mean, std = channel_mean_std(images)
-    return {"mean": mean, "std": std}
