@@ -123,11 +123,6 @@ def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(unique))
 
 
-def is_name(text: str) -> bool:
-    """Whether a text can be the name of a class: not empty, and printable."""
-    return bool(text) and text.isprintable()
-
-
 def numbered_classes(labels: npt.NDArray[np.int64], where: str) -> tuple[str, ...]:
     """The names 0, 1, ... up to the largest label."""
     largest = int(labels.max(initial=-1))

@@ -176,11 +176,6 @@ def index_test_folder(root: Path, class_names: tuple[str, ...], follow_links: bo
     return replace(index, skipped=index.skipped + loose)
 
 
-def list_images(folder: Path, excluded: Path | None = None) -> list[str]:
-    """Relative paths of all image files below ``folder``, sorted."""
-    return list(find_images(folder, excluded).files)
-
-
 def find_images(folder: Path, excluded: Path | None = None, follow_links: bool = False) -> FolderScan:
     """Walk through ``folder``, and with ``follow_links`` through the folders that its links lead to, each once, except
     for ``excluded``.

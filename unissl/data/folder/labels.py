@@ -95,7 +95,10 @@ def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels
         if first != label:
             conflicts.setdefault(file, {first}).add(label)
     labels.update(dict.fromkeys(conflicts))
-    ordered = {file: tuple(sorted(several, key=_none_last)) for file, several in conflicts.items()}
+    ordered = {
+        file: tuple(sorted(several, key=lambda label: (label is None, label or "")))  # none last
+        for file, several in conflicts.items()
+    }
     file_labels = FileLabels(labels, ordered, None if group_column is None else groups)
     _require_a_label_of_each_class(path, file_labels)
     return file_labels
@@ -110,10 +113,6 @@ def _require_a_label_of_each_class(path: Path, file_labels: FileLabels) -> None:
                 f"{path} gives {file if file.isprintable() else repr(file)} several labels, {_join_labels(labels)}, "
                 f"and no other image is labelled {shortened(lost)!r}; keep one of them."
             )
-
-
-def _none_last(label: str | None) -> tuple[bool, str]:
-    return label is None, label or ""
 
 
 def _join_labels(labels: Sequence[str | None]) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image
 
+from unissl.data.images.bounds import tiff_tag
+
 Marks = npt.NDArray[np.uint16]
 """Issue flags of many images, one number each."""
 ImageIssues = dict[str, tuple[str, ...]]
@@ -74,7 +76,8 @@ def header_issues(image: Image.Image, name: str | None, size: int) -> ImageIssue
         ImageIssue.PRINT: image.mode == "CMYK",
         ImageIssue.DEEP: _is_deep(image),
         ImageIssue.MISNAMED: name is not None and _is_misnamed(name, image.format),
-        ImageIssue.TURNED: _is_rotated_tiff(image),
+        # Pillow rotates a TIFF when it decodes it, and drops the orientation.
+        ImageIssue.TURNED: tiff_tag(image, ExifTags.Base.Orientation, 1) in range(2, 9),
     }
     return reduce(or_, (issue for issue, is_found in found.items() if is_found), NONE)
 
@@ -118,14 +121,6 @@ def _is_deep(image: Image.Image) -> bool:
     if image.mode == "F" or image.mode.startswith("I"):
         return True
     return image.format in ("PNG", "TIFF") and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
-
-
-def _is_rotated_tiff(image: Image.Image) -> bool:
-    """Pillow rotates these when it decodes them, and drops the orientation."""
-    try:
-        return getattr(image, "tag_v2", {}).get(ExifTags.Base.Orientation, 1) in range(2, 9)
-    except Exception:  # see has_frames
-        return False
 
 
 def _is_misnamed(name: str, kind: str | None) -> bool:

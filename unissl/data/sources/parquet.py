@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import DataConfig, Dataset, choose_holdout, is_name, numbered_classes, require_two_classes
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
 from unissl.data.images.decode import Unreadable, image_size
 from unissl.data.images.issues import describe_issues
 from unissl.data.store.decode_to_cache import store_encoded
@@ -248,9 +248,10 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | 
         names = parse_json(metadata[b"huggingface"])["info"]["features"][label]["names"]
     except (KeyError, TypeError, ValueError):
         return None
-    if not isinstance(names, list) or not all(isinstance(name, str | int) and is_name(str(name)) for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
         return None
-    return tuple(str(name) for name in names)
+    texts = tuple(str(name) for name in names)
+    return texts if all(text and text.isprintable() for text in texts) else None
 
 
 def _select(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
