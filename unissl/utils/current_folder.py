@@ -1,10 +1,8 @@
 """The folder that a command is run in may be a stranger's, as a run folder that was handed over is: what lies there is
 data, and nothing of it is run or obeyed.
 
-Three things would do so. Python itself puts the current folder before all others when it looks for modules of
-``python -c`` and ``python -m``, which is how multiprocessing, torch.compile and we ourselves start processes; Ray does
-the same in its workers; and matplotlib and numba read settings there, of which numba's can name a folder of compiled
-code.
+Python searches it first for modules of ``python -c`` and ``python -m``, which is how multiprocessing, torch.compile and
+we ourselves start processes; matplotlib and numba read settings there. docs/untrusted_input.md says what remains.
 """
 
 from __future__ import annotations

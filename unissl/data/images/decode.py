@@ -11,10 +11,8 @@ The rules for all sources:
 - the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has its
   own rule (:mod:`unissl.data.images.resize`);
 - colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
-- an image of more than 100 megapixels (25 with 32 bits per channel), 65,535 pixels in one direction, 1 GB or, in a
-  JPEG, 100 scans is rejected before it is decoded, and so is one that would take more than 590 MB or more than a few
-  seconds (:mod:`unissl.data.images.bounds`); large ones are decoded one at a time, so that memory does not grow with
-  the number of cores.
+- an image beyond the bounds below, or that would take too much memory (:mod:`unissl.data.images.bounds`), is rejected
+  before it is decoded; large ones are decoded one at a time, so that memory does not grow with the number of cores.
 """
 
 from __future__ import annotations
@@ -177,7 +175,8 @@ def decode_stream(
             tasks = [chunk[start : start + PER_TASK] for start in range(0, len(chunk), PER_TASK)]
             # Pillow warns about metadata and, below MAX_PIXELS, about size; neither concerns the user.
             with warnings.catch_warnings(action="ignore"):
-                decoded = list(pool.map(decode_chunk, tasks))
+                futures = [pool.submit(decode_chunk, task) for task in tasks]
+                decoded = [future.result() for future in futures]
             yield from itertools.chain.from_iterable(decoded)
 
 

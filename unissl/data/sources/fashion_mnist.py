@@ -54,20 +54,20 @@ def find_fashion_mnist(root: str | None) -> Path | None:
     """The folder that holds all four files: ``root`` if it is named, otherwise the usual folders."""
     # Files directly in $UNISSL_DATA may be those of MNIST, which have the same names.
     for folder in data_folders(root, "fashion-mnist")[-1:] + ([] if root else [DEBIAN_FOLDER]):
-        if all(_find(folder, part, kind) for part in ("train", "t10k") for kind in ("images", "labels")):
+        if all(_file(folder, part, kind).is_file() for part in ("train", "t10k") for kind in ("images", "labels")):
             return folder
     return None
 
 
-def _find(folder: Path, part: str, kind: str) -> Path | None:
-    stem = f"{part}-{kind}-idx{3 if kind == 'images' else 1}-ubyte"
-    return next((folder / name for name in (f"{stem}.gz", stem) if (folder / name).is_file()), None)
+def _file(folder: Path, part: str, kind: str) -> Path:
+    """The gzipped file, or the plain one if there is no such file."""
+    plain = folder / f"{part}-{kind}-idx{3 if kind == 'images' else 1}-ubyte"
+    packed = plain.with_name(f"{plain.name}.gz")
+    return packed if packed.is_file() else plain
 
 
 def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
-    image_file, label_file = _find(folder, part, "images"), _find(folder, part, "labels")
-    if image_file is None or label_file is None:
-        raise ValueError("the folder was checked by find_fashion_mnist")
+    image_file, label_file = _file(folder, part, "images"), _file(folder, part, "labels")
 
     def build(target: Path) -> dict[str, Any]:
         images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
