@@ -12,11 +12,11 @@ import numpy.typing as npt
 from unissl.data.dataset import (
     DataConfig,
     Dataset,
+    channel_mean_std,
     choose_holdout,
     numbered_classes,
     require_two_classes,
 )
-from unissl.data.images.channel_stats import channel_mean_std
 from unissl.data.images.resize import scale_arrays
 from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.errors import UserError

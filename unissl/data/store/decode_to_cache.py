@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.images.channel_stats import channel_mean_std
+from unissl.data.dataset import channel_mean_std
 from unissl.data.images.decode import Encoded, Unreadable, decode_stream
 from unissl.data.images.resize import CENTER_CROP, Resize, scale_arrays
 from unissl.data.store.resumable_rows import COLOUR, ResumableRows
