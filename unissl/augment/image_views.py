@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, apply_view, make_view, normalise, view_draws
-from unissl.data.images.resized import ResizedImages
+from unissl.data.images.resize import ResizedImages
 from unissl.ops.keyed_random import uniform_rows
 from unissl.utils.mmap_rows import take_rows
 

@@ -2,7 +2,7 @@
 
 from unissl.data.arrays import from_arrays
 from unissl.data.dataset import DataConfig, Dataset
-from unissl.data.folder.index import FolderIndex, list_images, scan_folder
+from unissl.data.folder.index import FolderIndex, scan_folder
 from unissl.data.folder.load import load_test
 from unissl.data.images.decode import read_images
 from unissl.data.registry import DatasetCard, known, load, names
@@ -14,7 +14,6 @@ __all__ = [
     "FolderIndex",
     "from_arrays",
     "known",
-    "list_images",
     "load",
     "load_test",
     "names",

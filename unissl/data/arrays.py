@@ -12,12 +12,12 @@ import numpy.typing as npt
 from unissl.data.dataset import (
     DataConfig,
     Dataset,
+    channel_mean_std,
     choose_holdout,
     numbered_classes,
     require_two_classes,
 )
-from unissl.data.images.channel_stats import channel_mean_std
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
@@ -45,10 +45,8 @@ def load_digits(config: DataConfig) -> Dataset:
     # Not stratified: recorded curves and tables were made with this draw.
     test_rows = np.sort(np.random.RandomState(0).permutation(len(labels))[:count])
     train_rows = np.setdiff1d(np.arange(len(labels)), test_rows)
-    train = ImageTable(images[train_rows], labels[train_rows], class_names)
-    test = ImageTable(images[test_rows], labels[test_rows], class_names)
-    mean, std = channel_mean_std(train.images)
-    return Dataset("digits", train, test, mean, std, flip=False)
+    test = (images[test_rows], labels[test_rows])
+    return from_arrays(images[train_rows], labels[train_rows], class_names, test, "digits", flip=False)
 
 
 def load_arrays(config: DataConfig) -> Dataset:
@@ -63,13 +61,13 @@ def load_arrays(config: DataConfig) -> Dataset:
     except (DamagedArray, ValueError, TypeError) as error:
         raise UserError(f"{path} does not hold images and labels ({error}); start the run again.") from None
     require_two_classes(class_names, str(path))
-    pixels = scale_arrays(checked_images(images, "images"), config.image_size)
-    if config.test_holdout is None:
-        return from_arrays(pixels, labels, class_names, flip=pixels.shape[3] == 3)
-    rows = choose_holdout(labels, config.test_holdout)
-    rest = np.setdiff1d(np.arange(len(labels)), rows)
-    test = (pixels[rows], labels[rows])
-    return from_arrays(pixels[rest], labels[rest], class_names, test, flip=pixels.shape[3] == 3)
+    pixels, test = scale_arrays(checked_images(images, "images"), config.image_size), None
+    if config.test_holdout is not None:
+        rows = choose_holdout(labels, config.test_holdout)
+        test = (pixels[rows], labels[rows])
+        rest = np.setdiff1d(np.arange(len(labels)), rows)
+        pixels, labels = pixels[rest], labels[rest]
+    return from_arrays(pixels, labels, class_names, test, flip=pixels.shape[3] == 3)
 
 
 def from_arrays(
@@ -85,16 +83,13 @@ def from_arrays(
     ``test`` is a pair of images and labels of the same kind. Class names default to "0", "1", ...
     """
     pixels, classes = checked_images(images, "images"), _checked_labels(labels, "labels")
-    if class_names is None:
-        class_names = numbered_classes(classes, "the label array")
-    names = tuple(class_names)
+    names = numbered_classes(classes, "the label array") if class_names is None else tuple(class_names)
     require_two_classes(names, "the label array")
     train = _table(pixels, classes, names, "images")
     test_table = None
     if test is not None:
-        test_table = _table(
-            checked_images(test[0], "test images"), _checked_labels(test[1], "test labels"), names, "test images"
-        )
+        pixels, classes = checked_images(test[0], "test images"), _checked_labels(test[1], "test labels")
+        test_table = _table(pixels, classes, names, "test images")
         if test_table.images.shape[1:] != train.images.shape[1:]:
             raise UserError(
                 f"Test images are {test_table.images.shape[1:]} and training images {train.images.shape[1:]}"

@@ -41,15 +41,12 @@ def hold_out_groups(labels: Rows, groups: Rows, count: int, min_train: int) -> R
     Every class keeps ``min_train`` labels, or all it has. The rows depend on labels and groups only.
     """
     labelled = np.flatnonzero(labels >= 0)
-    classes, position = np.unique(labels[labelled], return_inverse=True)
-    members, of_group = np.unique(groups[labelled], return_inverse=True)
-    counts = np.zeros((len(members), len(classes)), dtype=np.int64)
-    np.add.at(counts, (of_group, position), 1)
+    of_group, counts = _count_labels(labels[labelled], groups[labelled])
     totals = counts.sum(axis=0)
     quota, left = np.ceil(count * totals / totals.sum()), np.maximum(totals - min_train, 0)
     chosen: list[int] = []
     for limit in (np.minimum(quota, left), left):  # first those that fit the class distribution
-        for group in np.random.RandomState(0).permutation(len(members)).tolist():
+        for group in np.random.RandomState(0).permutation(len(counts)).tolist():
             taken = counts[[*chosen, group]].sum(axis=0)
             if group not in chosen and taken.sum() <= count and (taken <= limit).all():
                 chosen.append(group)
@@ -61,18 +58,24 @@ def hold_out_groups(labels: Rows, groups: Rows, count: int, min_train: int) -> R
     return labelled[np.isin(of_group, chosen)]
 
 
+def _count_labels(labels: Rows, groups: Rows) -> tuple[Rows, Rows]:
+    """The position of each label's group among the groups, and the labels of each group by class, (groups, classes)."""
+    classes, position = np.unique(labels, return_inverse=True)
+    members, of_group = np.unique(groups, return_inverse=True)
+    counts = np.zeros((len(members), len(classes)), dtype=np.int64)
+    np.add.at(counts, (of_group, position), 1)
+    return of_group, counts
+
+
 def deal_groups(labels: Rows, groups: Rows, folds: int, generator: np.random.Generator) -> list[list[int]]:
     """Positions of the labels in each fold: whole groups, each to the fold that has the fewest labels of its classes.
 
     A group stays out of all folds if a class would otherwise have no label outside a fold.
     """
-    classes, position = np.unique(labels, return_inverse=True)
-    members, of_group = np.unique(groups, return_inverse=True)
-    counts = np.zeros((len(members), len(classes)), dtype=np.int64)
-    np.add.at(counts, (of_group, position), 1)
-    totals, dealt = counts.sum(axis=0), np.zeros((folds, len(classes)), dtype=np.int64)
+    of_group, counts = _count_labels(labels, groups)
+    totals, dealt = counts.sum(axis=0), np.zeros((folds, counts.shape[1]), dtype=np.int64)
     dealt_to: dict[int, int] = {}
-    order = generator.permutation(len(members))
+    order = generator.permutation(len(counts))
     for group in order[np.argsort(-counts[order].sum(axis=1), kind="stable")].tolist():
         after = dealt + counts[group]
         possible = np.flatnonzero(((after < totals) | (counts[group] == 0)).all(axis=1))

@@ -11,18 +11,9 @@ from unissl.data.arrays import load_arrays, load_digits
 from unissl.data.dataset import DataConfig, Dataset, limit_test
 from unissl.data.folder.index import FolderIndex
 from unissl.data.folder.load import load_folder
+from unissl.data.sources import fashion_mnist, food101, imagenet127, stl10, svhn
 from unissl.data.sources.cifar import CIFAR10, CIFAR100, find_cifar, load_cifar
-from unissl.data.sources.fashion_mnist import WHERE as WHERE_FASHION_MNIST
-from unissl.data.sources.fashion_mnist import find_fashion_mnist, load_fashion_mnist
-from unissl.data.sources.food101 import LOCATION as FOOD101
-from unissl.data.sources.food101 import load_food101
-from unissl.data.sources.imagenet127 import FOLDERS as IMAGENET127
-from unissl.data.sources.imagenet127 import find_imagenet127, load_imagenet127
 from unissl.data.sources.parquet import load_parquet
-from unissl.data.sources.stl10 import LOCATION as STL10
-from unissl.data.sources.stl10 import load_stl10
-from unissl.data.sources.svhn import LOCATION as SVHN
-from unissl.data.sources.svhn import load_svhn
 from unissl.errors import UserError, did_you_mean
 
 
@@ -48,13 +39,13 @@ class _Source:
 
 _SOURCES = {
     "digits": _Source(load_digits, frozenset({"test_holdout"})),
-    "fashion-mnist": _Source(load_fashion_mnist, frozenset({"root"})),
+    "fashion-mnist": _Source(fashion_mnist.load_fashion_mnist, frozenset({"root"})),
     "cifar10": _Source(partial(load_cifar, release=CIFAR10), frozenset({"root"})),
     "cifar100": _Source(partial(load_cifar, release=CIFAR100), frozenset({"root"})),
-    "svhn": _Source(load_svhn, frozenset({"root"})),
-    "stl10": _Source(load_stl10, frozenset({"root"})),
-    "food101": _Source(load_food101, frozenset({"root"})),
-    "imagenet127": _Source(load_imagenet127, frozenset({"root", "class_map"})),
+    "svhn": _Source(svhn.load_svhn, frozenset({"root"})),
+    "stl10": _Source(stl10.load_stl10, frozenset({"root"})),
+    "food101": _Source(food101.load_food101, frozenset({"root"})),
+    "imagenet127": _Source(imagenet127.load_imagenet127, frozenset({"root", "class_map"})),
     "folder": _Source(
         load_folder, frozenset({"root", "labels", "test", "test_holdout", "listed_only", "follow_links", "groups"})
     ),
@@ -86,11 +77,11 @@ def known() -> list[DatasetCard]:
     """One card per published data set, so without "folder" and "parquet"."""
     return [
         DatasetCard("digits", 10, 8, 1, "Comes with scikit-learn; nothing to download.", bool(find_spec("sklearn"))),
-        DatasetCard("fashion-mnist", 10, 28, 1, WHERE_FASHION_MNIST, find_fashion_mnist(None) is not None),
-        DatasetCard(CIFAR10.name, CIFAR10.classes, 32, 3, CIFAR10.where, find_cifar(None, CIFAR10) is not None),
-        DatasetCard(CIFAR100.name, CIFAR100.classes, 32, 3, CIFAR100.where, find_cifar(None, CIFAR100) is not None),
-        DatasetCard("svhn", 10, 32, 3, SVHN.where, SVHN.find(None) is not None),
-        DatasetCard("stl10", 10, 32, 3, STL10.where, STL10.find(None) is not None),
-        DatasetCard("food101", 101, 32, 3, FOOD101.where, FOOD101.find(None) is not None),
-        DatasetCard("imagenet127", 127, 32, 3, IMAGENET127.where, find_imagenet127(None) is not None),
+        DatasetCard("fashion-mnist", 10, 28, 1, fashion_mnist.WHERE, bool(fashion_mnist.find_fashion_mnist(None))),
+        DatasetCard(CIFAR10.name, CIFAR10.classes, 32, 3, CIFAR10.where, bool(find_cifar(None, CIFAR10))),
+        DatasetCard(CIFAR100.name, CIFAR100.classes, 32, 3, CIFAR100.where, bool(find_cifar(None, CIFAR100))),
+        DatasetCard("svhn", 10, 32, 3, svhn.LOCATION.where, bool(svhn.LOCATION.find(None))),
+        DatasetCard("stl10", 10, 32, 3, stl10.LOCATION.where, bool(stl10.LOCATION.find(None))),
+        DatasetCard("food101", 101, 32, 3, food101.LOCATION.where, bool(food101.LOCATION.find(None))),
+        DatasetCard("imagenet127", 127, 32, 3, imagenet127.FOLDERS.where, bool(imagenet127.find_imagenet127(None))),
     ]

@@ -14,8 +14,8 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data.arrays import checked_images
-from unissl.data.images.channel_stats import channel_mean_std
-from unissl.data.images.resized import ResizedImages
+from unissl.data.dataset import channel_mean_std
+from unissl.data.images.resize import ResizedImages
 from unissl.estimators.labels import InvalidInput, as_value_errors
 from unissl.features import FeatureScaler, FrozenBackbone, extract_features, load_backbone, normalisation
 from unissl.run.config import RunConfig

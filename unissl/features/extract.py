@@ -24,7 +24,7 @@ import torch
 from unissl import __version__
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.data.images.resized import ResizedImages
+from unissl.data.images.resize import ResizedImages
 from unissl.features.backbone import (
     extracts_in_bf16,
     feature_map_shape,

@@ -106,7 +106,7 @@ class SplitConfig(Settings):
             raise ValueError("ood_count needs ood_classes or ood_data, where out-of-distribution images come from")
         if self.labelled_distribution == "uniform" and self.gamma_l > 1:
             raise ValueError("gamma_l above 1 needs labelled_distribution 'long-tailed' or 'arbitrary'")
-        without_effect = sorted(self.model_fields_set & SIMULATION_KEYS)
+        without_effect = sorted(self.model_fields_set - GIVEN_KEYS)
         if self.kind == "given" and without_effect:
             raise ValueError(
                 f"kind 'given' takes the labels as they are, so {without_effect[0]} has no effect; leave it out, or"
@@ -122,24 +122,11 @@ class SplitConfig(Settings):
     def _record_what_has_an_effect(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A given split is recorded without the settings of a simulated one."""
         tree: dict[str, Any] = serialise(self)
-        return {key: value for key, value in tree.items() if self.kind == "simulated" or key not in SIMULATION_KEYS}
+        return {key: value for key, value in tree.items() if self.kind == "simulated" or key in GIVEN_KEYS}
 
 
-SIMULATION_KEYS = frozenset(
-    {
-        "labels_per_class",
-        "labelled_distribution",
-        "gamma_l",
-        "labelled_fraction",
-        "labelled_counts",
-        "pool_distribution",
-        "max_count",
-        "gamma",
-        "pool_counts",
-        "reveal_pool_labels",
-    }
-)
-"""Settings of the draw of labelled images and pool; without effect if kind is "given"."""
+GIVEN_KEYS = {"kind", "calibration_fraction", "ood_classes", "ood_data", "ood_root", "ood_data_classes", "ood_count"}
+"""Settings that have an effect if kind is "given"; all others are of the draw of labelled images and pool."""
 
 
 def make_split(
@@ -164,42 +151,36 @@ def make_split(
         raise UserError(f"A classifier needs at least two classes, not {num_classes}; add images of another class.")
     names = [str(c) for c in range(num_classes)] if class_names is None else list(class_names)
     available = [int(n) for n in np.bincount(labels[labels >= 0], minlength=num_classes)]
-    if config.kind == "given":
-        _require_labels_of_each_class(available, names)
-        labelled = np.flatnonzero(labels >= 0)
-        ood = np.flatnonzero(labels == OOD)[: config.ood_count]
-        pool = np.concatenate([np.flatnonzero(labels == UNLABELLED), ood])
-        return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out, groups)
-
-    labelled_counts = _labelled_counts(config, available, seed)
+    labelled_counts = available if config.kind == "given" else _labelled_counts(config, available, seed)
     _require_labels_of_each_class(labelled_counts, names)
-    _check_enough_labels(available, labelled_counts, names)
-    if (labels == UNLABELLED).any():
-        _check_no_pool_settings(config)
-        pool_counts = [0] * num_classes
+    if config.kind == "given":
+        labelled, pool, ood = (np.flatnonzero(rows) for rows in (labels >= 0, labels == UNLABELLED, labels == OOD))
     else:
-        pool_counts = _pool_counts(config, available, labelled_counts, names, seed)
-    labelled, pool, ood = _draw(labels, labelled_counts, pool_counts, seed)
-    if config.reveal_pool_labels:  # out-of-distribution images have no label
-        labelled, pool, ood = np.concatenate([labelled, pool]), pool[:0], ood[:0]
-    if config.ood_count is not None and config.ood_count > len(ood) and not config.reveal_pool_labels:
-        raise UserError(
-            f"There are {len(ood)} out-of-distribution images, fewer than ood_count = {config.ood_count}; lower it."
-        )
-    pool = np.concatenate([pool, ood[: config.ood_count]])
-    return _hold_out_labels(Split(labelled, labels[labelled], pool, num_classes), config, hold_out, groups)
+        _check_enough_labels(available, labelled_counts, names)
+        if (labels == UNLABELLED).any():
+            _check_no_pool_settings(config)
+            pool_counts = [0] * num_classes
+        else:
+            pool_counts = _pool_counts(config, available, labelled_counts, names, seed)
+        labelled, pool, ood = _draw(labels, labelled_counts, pool_counts, seed)
+        if config.reveal_pool_labels:  # out-of-distribution images have no label
+            labelled, pool, ood = np.concatenate([labelled, pool]), pool[:0], ood[:0]
+        elif config.ood_count is not None and config.ood_count > len(ood):
+            raise UserError(
+                f"There are {len(ood)} out-of-distribution images, fewer than ood_count = {config.ood_count}; lower it."
+            )
+    split = Split(labelled, labels[labelled], np.concatenate([pool, ood[: config.ood_count]]), num_classes)
+    return _hold_out_labels(split, config.calibration_fraction, groups) if hold_out else split
 
 
-def _hold_out_labels(split: Split, config: SplitConfig, hold_out: bool, groups: Rows | None) -> Split:
+def _hold_out_labels(split: Split, fraction: float, groups: Rows | None) -> Split:
     """Hold out the last labels of each class, which are in random order; each class keeps at least one for training."""
-    if not hold_out:
-        return split
     chosen = np.zeros(len(split.labelled), dtype=bool)
     for c, count in enumerate(split.labelled_counts):
-        held_out = min(count - 1, max(1, round(config.calibration_fraction * count)))
+        held_out = min(count - 1, max(1, round(fraction * count)))
         chosen[np.flatnonzero(split.labels == c)[count - held_out :]] = True
     if groups is not None:
-        count = max(1, round(config.calibration_fraction * len(chosen)))
+        count = max(1, round(fraction * len(chosen)))
         rows = hold_out_groups(split.labels, groups[split.labelled], count, min_train=1)
         chosen = np.isin(np.arange(len(chosen)), rows)
     if not chosen.any():

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from unissl.data import DataConfig, Dataset, load
 from unissl.data.dataset import derived_content, require_two_classes
 from unissl.data.folder.index import FolderIndex
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.errors import UserError, did_you_mean
 from unissl.splits import SplitConfig
 from unissl.types import OOD, ImageTable
@@ -83,6 +83,9 @@ def _append(table: ImageTable, other: ImageTable, classes: int | None) -> ImageT
                 f"Images of {height} x {width} pixels cannot be combined with split.ood_data; set data.image_size."
             )
         images = scale_arrays(images, height)
+    groups = table.groups
+    if groups is not None:  # each added image is a group by itself
+        groups = np.concatenate([groups, groups.max(initial=-1) + 1 + np.arange(len(images))])
     return replace(
         table,
         images=np.concatenate([table.images, images]),
@@ -90,14 +93,8 @@ def _append(table: ImageTable, other: ImageTable, classes: int | None) -> ImageT
         files=None if table.files is None else (*table.files, *[""] * len(images)),
         content=derived_content("append", table.content, other.content, classes or 0, len(images)),
         originals=None,
-        groups=None if table.groups is None else np.concatenate([table.groups, _more_groups(table, len(images))]),
+        groups=groups,
     )
-
-
-def _more_groups(table: ImageTable, count: int) -> npt.NDArray[np.int64]:
-    """Groups of one image each."""
-    assert table.groups is not None
-    return np.arange(count, dtype=np.int64) + int(table.groups.max(initial=-1)) + 1
 
 
 def _with_channels(images: npt.NDArray[np.uint8], channels: int) -> npt.NDArray[np.uint8]:

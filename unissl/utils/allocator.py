@@ -28,7 +28,7 @@ RELEASED = {
 
 _lock = threading.Lock()
 _users = 0
-_permanent = False
+"""Blocks that keep freed memory now."""
 
 
 def glibc() -> ctypes.CDLL | None:
@@ -38,8 +38,8 @@ def glibc() -> ctypes.CDLL | None:
 
 def keep_freed_memory_always(libc: ctypes.CDLL) -> None:
     """Keep freed memory until the process ends: for the command, which owns its process."""
-    global _permanent
-    _permanent = True
+    global _users
+    _users += 1  # never the last one to leave
     _set(libc, KEPT)
 
 
@@ -48,7 +48,7 @@ def keep_freed_memory() -> Iterator[None]:
     """Keep freed memory inside the block, and give it back to the system afterwards: for a library call in somebody
     else's process. May be nested, and entered by several threads."""
     global _users
-    libc = None if _permanent else glibc()
+    libc = glibc()
     if libc is None:
         yield
         return

@@ -95,7 +95,7 @@ def _not_real(path: Path, found: str, wanted: str) -> UserError:
     return UserError(f"{path} is {found}, and nothing is written through it; put a real {wanted} there, or remove it.")
 
 
-def write_atomically(path: Path, write: Callable[[Path], None], *, overwrite: bool = True) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:
     """Let ``write`` fill a file beside ``path``, flush it to the disk and move it into place.
 
     Without ``overwrite``, a file that has appeared there meanwhile is kept, and an error.
@@ -121,13 +121,11 @@ def _move_to_unused(draft: Path, path: Path) -> None:
     """A link, unlike a renaming, fails where a file exists."""
     try:
         os.link(draft, path)
-    except FileExistsError:
-        raise UserError(
-            f"{path} has appeared meanwhile and is kept; move it elsewhere and repeat the command."
-        ) from None
-    except OSError:  # a file system without hard links: what remains is to look right before
+    except OSError:  # a file exists, or the file system has no hard links: what remains is to look right before
         if os.path.lexists(path):
-            raise UserError(f"{path} has appeared meanwhile and is kept; move it elsewhere and repeat.") from None
+            raise UserError(
+                f"{path} has appeared meanwhile and is kept; move it elsewhere and repeat the command."
+            ) from None
         os.replace(draft, path)
 
 
@@ -142,27 +140,23 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, overwrite: bool = True) -> None:
-    write_atomically(path, lambda draft: _write(draft, text), overwrite=overwrite)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"), overwrite=overwrite)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
     """A safetensors file; ``header`` is text that is kept beside the tensors."""
-    write_atomically(path, lambda draft: _write_tensors(draft, tensors, header))
 
+    def write(draft: Path) -> None:
+        ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        try:
+            save_file(ready, draft, metadata=header)
+        except SafetensorError as error:
+            found = re.search(r"os error (\d+)", str(error))  # the library wraps the error of the system
+            if found is None:
+                raise
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None) -> None:
-    ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    try:
-        save_file(ready, path, metadata=header)
-    except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))  # the library wraps the error of the system
-        if found is None:
-            raise
-        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+    write_atomically(path, write)
 
 
 def write_json(path: Path, value: Any, *, overwrite: bool = True) -> None:

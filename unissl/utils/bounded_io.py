@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -117,16 +118,10 @@ def reject_surrogates(value: Any) -> None:
 
 def reject_deep_nesting(value: Any) -> None:
     """:class:`Malformed` for lists and tables nested deeper than ``MAX_DEPTH``."""
-    level = [value]
+    level = [value] if isinstance(value, Mapping | list) else []
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer)]
+        inside = chain.from_iterable(outer.values() if isinstance(outer, Mapping) else outer for outer in level)
+        level = [inner for inner in inside if isinstance(inner, Mapping | list)]
         if not level:
             return
     raise Malformed("nested too deep")
-
-
-def _inside(value: Any) -> list[Any]:
-    """The lists and tables directly inside one."""
-    if isinstance(value, Mapping):
-        return [inner for inner in value.values() if isinstance(inner, Mapping | list)]
-    return [inner for inner in value if isinstance(inner, Mapping | list)] if isinstance(value, list) else []

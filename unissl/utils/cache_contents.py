@@ -11,9 +11,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,53 +52,47 @@ class CacheItem:
     """Of a folder of compiled code, what in it may be removed."""
 
 
-def list_cache(folder: Path | None = None) -> list[CacheItem]:
+def list_cache() -> list[CacheItem]:
     """All items, by source; the images of a source first."""
-    root = cache_folder() if folder is None else folder
+    folders = _folders(cache_folder())
     items: list[CacheItem] = []
-    contents: dict[Path, Any] = {}
     sources: dict[Any, str] = {}
-    for path, manifest in _entries(root):
-        about = manifest.get("settings", {})
-        name = ENTRY.fullmatch(path.name)
-        assert name is not None
-        kind = "partial" if name["partial"] else name["kind"] if name["kind"] in DERIVED else "images"
-        hashes = [file.get("sha256") for file in manifest.get("files", {}).values() if isinstance(file, dict)]
-        source = str(manifest.get("source", "")) or (name["kind"] if kind == "images" else "")
-        sources |= dict.fromkeys(hashes, source) if kind == "images" else {}
-        contents[path] = about.get("pixels")
-        items.append(CacheItem(path, kind, source, _size(path), path.lstat().st_mtime))
-    named = [_with_source(item, sources.get(contents[item.path], item.source)) for item in items]
+    pixels: dict[Path, Any] = {}
+    for path in folders:
+        if name := ENTRY.fullmatch(path.name):
+            manifest = _read_manifest(path)
+            kind = "partial" if name["partial"] else name["kind"] if name["kind"] in DERIVED else "images"
+            source = str(manifest.get("source", "")) or (name["kind"] if kind == "images" else "")
+            if kind == "images":
+                files = manifest.get("files", {}).values()
+                sources |= {file.get("sha256"): source for file in files if isinstance(file, dict)}
+            pixels[path] = manifest.get("settings", {}).get("pixels")
+            items.append(CacheItem(path, kind, source, _size(path), path.lstat().st_mtime))
+    named = [replace(item, source=sources.get(pixels[item.path], item.source)) for item in items]
     order = {"images": 0, "features": 1, "crops": 2}
-    return sorted(named, key=lambda item: (item.source, order.get(item.kind, 3), item.path.name)) + _code(root)
+    return sorted(named, key=lambda item: (item.source, order.get(item.kind, 3), item.path.name)) + _code(folders)
 
 
-def clear_cache(older_than: float = 0.0, folder: Path | None = None) -> tuple[list[CacheItem], list[CacheItem]]:
+def clear_cache(older_than: float = 0.0) -> tuple[list[CacheItem], list[CacheItem]]:
     """Remove what was not used for so many days; the removed items, and those in use, which are kept."""
     removed: list[CacheItem] = []
     kept: list[CacheItem] = []
-    for item in list_cache(folder):
-        if time.time() - item.used < older_than * DAY:
-            continue
-        (removed if _remove(item) else kept).append(item)
+    for item in list_cache():
+        if time.time() - item.used >= older_than * DAY:
+            (removed if _remove(item) else kept).append(item)
     return removed, kept
 
 
-def _with_source(item: CacheItem, source: str) -> CacheItem:
-    return CacheItem(item.path, item.kind, source, item.size, item.used)
-
-
-def _entries(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folders with the name of an entry, no links, with their manifests; an empty one where it cannot be read."""
-    for path in _folders(root):
-        if ENTRY.fullmatch(path.name):
-            manifest: Any = {}
-            with suppress(OSError, ValueError, UserError):
-                manifest = parse_json(read_text(path / "manifest.json", MAX_SPLIT_BYTES))
-            yield path, manifest if isinstance(manifest, dict) else {}
+def _read_manifest(entry: Path) -> dict[str, Any]:
+    """Empty where it cannot be read."""
+    manifest: Any = {}
+    with suppress(OSError, ValueError):
+        manifest = parse_json(read_text(entry / "manifest.json", MAX_SPLIT_BYTES))
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _folders(root: Path) -> list[Path]:
+    """The folders in the cache, without links."""
     try:
         with os.scandir(root) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -108,17 +102,15 @@ def _folders(root: Path) -> list[Path]:
         raise UserError(f"The cache {root} cannot be read ({error.strerror}); check $UNISSL_CACHE.") from None
 
 
-def _code(root: Path) -> list[CacheItem]:
+def _code(folders: Sequence[Path]) -> list[CacheItem]:
     items = []
-    for path in _folders(root):
+    for path in folders:
         pattern = CODE.get(path.name)
-        if pattern is not None:
-            with os.scandir(path) as entries:
-                parts = [Path(e.path) for e in entries if pattern.fullmatch(e.name) and not e.is_symlink()]
-            if parts:
-                used = max(part.lstat().st_mtime for part in parts)
-                size = sum(_size(part) for part in parts)
-                items.append(CacheItem(path, "compiled code", "", size, used, tuple(sorted(parts))))
+        parts = sorted(p for p in path.iterdir() if pattern.fullmatch(p.name) and not p.is_symlink()) if pattern else []
+        if parts:
+            used = max(part.lstat().st_mtime for part in parts)
+            size = sum(_size(part) for part in parts)
+            items.append(CacheItem(path, "compiled code", "", size, used, tuple(parts)))
     return items
 
 

@@ -1,10 +1,8 @@
 """The folder that a command is run in may be a stranger's, as a run folder that was handed over is: what lies there is
 data, and nothing of it is run or obeyed.
 
-Three things would do so. Python itself puts the current folder before all others when it looks for modules of
-``python -c`` and ``python -m``, which is how multiprocessing, torch.compile and we ourselves start processes; Ray does
-the same in its workers; and matplotlib and numba read settings there, of which numba's can name a folder of compiled
-code.
+Python searches it first for modules of ``python -c`` and ``python -m``, which is how multiprocessing, torch.compile and
+we ourselves start processes; matplotlib and numba read settings there. docs/untrusted_input.md says what remains.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -60,17 +58,11 @@ def ignore_settings() -> None:
 @contextmanager
 def elsewhere() -> Iterator[None]:
     """Inside, the current folder is a neutral one, and processes that are started look for no modules in theirs."""
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:  # it was removed: nothing is in it
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError):  # it was removed: nothing is in it
+            stack.enter_context(chdir(NEUTRAL))
+        stack.enter_context(_safe_path())
         yield
-        return
-    os.chdir(NEUTRAL)
-    try:
-        with _safe_path():
-            yield
-    finally:
-        os.chdir(here)
 
 
 def start(process: BaseProcess) -> None:

@@ -6,15 +6,15 @@ takes minutes would outlast the signal that asks the command to stop. Nobody wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
+Task = tuple[Future[Any], Callable[[], Any]]
 
 
 class DaemonPool:
@@ -22,34 +22,27 @@ class DaemonPool:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._futures: set[Future[Any]] = set()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
 
     def __enter__(self) -> Self:
         for _ in range(self._threads):
             Thread(target=_work, args=(self._tasks,), daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for future in tuple(self._futures):
-            future.cancel()
+    def __exit__(self, *error: object) -> None:
+        with suppress(Empty):
+            while task := self._tasks.get_nowait():
+                task[0].cancel()
         for _ in range(self._threads):
             self._tasks.put(None)
 
     def submit(self, call: Callable[..., Result], *arguments: Any) -> Future[Result]:
         future: Future[Result] = Future()
-        self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
         self._tasks.put((future, lambda: call(*arguments)))
         return future
 
-    def map(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Results in the order of the items."""
-        for future in [self.submit(call, item) for item in items]:
-            yield future.result()
 
-
-def _work(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+def _work(tasks: SimpleQueue[Task | None]) -> None:
     while (task := tasks.get()) is not None:
         future, call = task
         if not future.set_running_or_notify_cancel():

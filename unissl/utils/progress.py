@@ -10,16 +10,17 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from unissl.errors import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
+
+T = TypeVar("T")
 
 log = logging.getLogger("unissl")
 """The package's logger."""
@@ -35,40 +36,31 @@ _repeats: ContextVar[float] = ContextVar("repeats", default=0.0)
 
 
 @contextmanager
-def silenced(below: int = logging.WARNING) -> Iterator[None]:
-    """Show no progress, and drop the package's messages below the level ``below``."""
-    token = _min_level.set(max(below, _min_level.get()))
+def _within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _min_level.reset(token)
+        variable.reset(token)
 
 
-@contextmanager
-def followed_by(repeats: float) -> Iterator[None]:
+def silenced(below: int = logging.WARNING) -> AbstractContextManager[None]:
+    """Show no progress, and drop the package's messages below the level ``below``."""
+    return _within(_min_level, max(below, _min_level.get()))
+
+
+def followed_by(repeats: float) -> AbstractContextManager[None]:
     """Count later work in the time left: ``repeats`` times the duration of the work whose progress is shown inside, in
     addition to what an outer context counts."""
-    token = _repeats.set(_repeats.get() + repeats)
-    try:
-        yield
-    finally:
-        _repeats.reset(token)
+    return _within(_repeats, _repeats.get() + repeats)
 
 
-class _StderrHandler(logging.StreamHandler[IO[str]]):
+class _StderrHandler(logging.Handler):
     """Writes to the stderr of the moment, which a bar, a notebook or a test may have replaced."""
 
-    @property
-    def stream(self) -> IO[str]:
-        return sys.stderr
-
-    @stream.setter
-    def stream(self, value: IO[str]) -> None:
-        """Ignored: ``logging.StreamHandler`` sets its stream once at the start."""
-
-    def format(self, record: logging.LogRecord) -> str:
+    def emit(self, record: logging.LogRecord) -> None:
         prefix = "warning: " if record.levelno >= logging.WARNING else ""
-        return prefix + visible(record.getMessage(), keep="\n\t")
+        print(prefix + visible(record.getMessage(), keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def log_to_stderr() -> None:
@@ -93,7 +85,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._display.close()
 
     def advance(self, count: int = 1, values: Mapping[str, str] | None = None) -> None:
@@ -102,15 +94,11 @@ class Progress:
         self._values.update(values or {})
         self._display.show(self, time.monotonic())
 
-    def seconds_left(self, now: float) -> float:
-        """Seconds to the end of this work and of the work that :func:`followed_by` adds."""
-        per_unit = (now - self._started) / max(self.done - self._first, 1)
-        return per_unit * (self.total - self.done + _repeats.get() * self.total)
-
     def facts(self, now: float) -> list[str]:
-        """Rate, time left and values, as text."""
+        """Rate, time left (also of the work that :func:`followed_by` adds) and values, as text."""
         rate = (self.done - self._first) / max(now - self._started, 1e-9)
-        left = format_seconds(self.seconds_left(now))
+        per_unit = (now - self._started) / max(self.done - self._first, 1)
+        left = format_seconds(per_unit * (self.total - self.done + _repeats.get() * self.total))
         values = [f"{name} {value}" for name, value in self._values.items()]
         return [f"{rate:.{0 if rate >= 10 else 1}f} {self.unit}/s", f"{left} left", *values]
 

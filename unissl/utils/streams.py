@@ -28,19 +28,19 @@ class Stream:
     def __init__(self, stream: TextIO | None, descriptor: int) -> None:
         self.error: OSError | None = None
         """The first one, if there was any."""
-        self._absent = stream is None
+        self.absent = stream is None
         self._stream = stream or open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         self._terminal = self.isatty()
-        self._is_result = False
+        self.is_result = False
 
     def write(self, text: str) -> int:
-        if self._absent and text:
+        if self.absent and text:
             self._fall_silent(OSError(errno.EBADF, "it is closed"))
         try:
             try:
                 self._stream.write(text)
             except UnicodeEncodeError:
-                if self._is_result:
+                if self.is_result:
                     raise
                 # A letter that the encoding lacks must not stop the work either.
                 self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
@@ -59,7 +59,7 @@ class Stream:
             self._fall_silent(error)
 
     def isatty(self) -> bool:
-        return not self._absent and self._stream.isatty()
+        return not self.absent and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -70,24 +70,12 @@ class Stream:
         hung_up = self._terminal and self.error is not None and self.error.errno == errno.EIO
         return hung_up or isinstance(self.error, ConnectionError)
 
-    @contextmanager
-    def as_result(self) -> Iterator[None]:
-        """What is written in here is what the command is for: raise :class:`OutputLost` where it cannot be."""
-        self._is_result = True
-        try:
-            if self._absent:
-                self.write("\n")
-            yield
-            self.flush()
-        finally:
-            self._is_result = False
-
     def _fall_silent(self, error: OSError) -> None:
         if self.error is None:
             self.error = error
             with suppress(OSError):  # it may be no file at all
                 _direct_nowhere(self._stream.fileno())
-        if self._is_result:
+        if self.is_result:
             raise OutputLost from error
 
 
@@ -108,13 +96,19 @@ def steady_streams() -> Iterator[tuple[Stream, Stream]]:
 
 @contextmanager
 def printed_result() -> Iterator[TextIO]:
-    """Standard output where it is the result itself: see :meth:`Stream.as_result`."""
+    """Standard output where it is what the command is for: raises :class:`OutputLost` where it cannot be written."""
     stream: object = sys.stdout
-    if isinstance(stream, Stream):
-        with stream.as_result():
-            yield sys.stdout
-    else:
+    if not isinstance(stream, Stream):
         yield sys.stdout
+        return
+    stream.is_result = True
+    try:
+        if stream.absent:
+            stream.write("\n")
+        yield sys.stdout
+        stream.flush()
+    finally:
+        stream.is_result = False
 
 
 def _occupy_descriptors() -> None:

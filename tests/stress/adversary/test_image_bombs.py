@@ -40,7 +40,7 @@ from unissl.utils.daemon_pool import DaemonPool
 
 with exit_on_signal(), DaemonPool(2) as pool:
     print("ready", flush=True)
-    list(pool.map(time.sleep, [600.0] * 9))
+    print([pool.submit(time.sleep, 600.0) for _ in range(9)][0].result())
 """
 PROBING = """
 import ctypes, signal, sys

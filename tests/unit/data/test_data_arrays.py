@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 from unissl.config import check
 from unissl.data import DataConfig, from_arrays, known, load
-from unissl.data.images.channel_stats import channel_mean_std
+from unissl.data.dataset import channel_mean_std
 from unissl.errors import UserError
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (6, 5, 4, 3), dtype=np.uint8)

@@ -12,15 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data.images.decode import (
-    DecodedImage,
-    Unreadable,
-    decode,
-    decode_stream,
-    image_size,
-    read_images,
-    scale_arrays,
-)
+from unissl.data.images.decode import DecodedImage, Unreadable, decode, decode_stream, image_size, read_images
+from unissl.data.images.resize import scale_arrays
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -75,7 +75,7 @@ def test_the_search_finds_what_comparing_everything_with_everything_finds() -> N
     for i in range(len(images)):
         for j in range(len(images)):
             one, other = (np.repeat(planes[k : k + 1], 1 + len(CROPS), axis=0) for k in (i, j))
-            boxes = np.array([view.box for view in (WHOLE, *CROPS)])
+            boxes = np.array([WHOLE, *CROPS])
             if i != j and registration.show_same_photo(one, other, boxes).any():
                 expected.add((i, j))
     found = duplicates._near_pairs([stack], np.arange(len(images)))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unissl.data import DataConfig, Dataset, list_images, load, scan_folder
+from unissl.data import DataConfig, Dataset, load, scan_folder
 from unissl.data.dataset import choose_holdout
+from unissl.data.folder.index import find_images
 from unissl.data.folder.probe import probe_dataset
 from unissl.data.images.decode import decode
 from unissl.data.store import decode_to_cache as store
@@ -339,8 +340,8 @@ def test_a_folder_cut_into_parts_is_not_taken_for_classes(tmp_path: Path) -> Non
     assert folder(tmp_path).train.class_names == ("bus", "test", "train")
 
 
-def test_list_images_is_sorted_and_relative(pets: Path) -> None:
-    assert list_images(pets / "cat") == ["b.png", "deep/er/a.png"]
+def test_the_list_of_images_is_sorted_and_relative(pets: Path) -> None:
+    assert list(find_images(pets / "cat").files) == ["b.png", "deep/er/a.png"]
 
 
 def test_one_scan_serves_probe_and_load(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_rows_that_are_safe_are_not_decoded_again(
     assert not list(cache_folder().glob("*/.*"))
 
 
-@pytest.mark.parametrize("stage", ["_compact", "_mean_std", "save_array"])
+@pytest.mark.parametrize("stage", ["_compact", "channel_mean_std", "save_array"])
 def test_cut_off_after_the_last_image(
     photos: Path, calm: ImageTable, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from unissl.data import DataConfig, list_images, load, scan_folder
-from unissl.data.folder.index import LINK_OUT, index_test_folder
+from unissl.data import DataConfig, load, scan_folder
+from unissl.data.folder.index import LINK_OUT, find_images, index_test_folder
 from unissl.errors import UserError
 from unissl.inference.image_source import open_images
 from unissl.run.config import build_config, config_hash, effective_tree
@@ -45,7 +45,7 @@ def test_a_link_out_is_skipped_and_listed(photos: Path) -> None:
 def test_the_system_is_not_walked(photos: Path) -> None:
     (photos / "cat" / "proc").symlink_to("/proc")
     (photos / "cat" / "root").symlink_to("/")
-    assert list_images(photos) == ["cat/a.png", "dog/a.png"]
+    assert list(find_images(photos).files) == ["cat/a.png", "dog/a.png"]
 
 
 @pytest.mark.parametrize("name", ["bird", "unlabeled"])

@@ -15,7 +15,7 @@ import torch
 
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
-from unissl.data.images.resized import ResizedImages
+from unissl.data.images.resize import ResizedImages
 from unissl.distil.student import select_maps
 from unissl.errors import UserError
 from unissl.utils import mmap_rows as mapped

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from unissl.data import DataConfig, list_images, load
+from unissl.data import DataConfig, load
+from unissl.data.folder.index import find_images
 from unissl.data.images import decode
 from unissl.data.images.decode import IMAGE_SUFFIXES
 from unissl.errors import UserError
@@ -329,14 +330,14 @@ def test_files_are_not_opened_where_the_name_tells(photos: Path, monkeypatch: py
         return really_open(path, *rest, **options)
 
     monkeypatch.setattr(Image, "open", open_image)
-    assert list_images(photos) == ["cat/a.png", "dog/a.png"] and opened == ["notes"]
+    assert list(find_images(photos).files) == ["cat/a.png", "dog/a.png"] and opened == ["notes"]
 
 
 def test_test_folder_reached_by_a_link_stays_out(photos: Path) -> None:
     (photos.parent / "test" / "cat").mkdir(parents=True)
     plain().save(photos.parent / "test" / "cat" / "t.png")
     (photos / "unlabeled" / "more").symlink_to(photos.parent / "test" / "cat")
-    assert list_images(photos, photos.parent / "test") == ["cat/a.png", "dog/a.png"]
+    assert list(find_images(photos, photos.parent / "test").files) == ["cat/a.png", "dog/a.png"]
 
 
 def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

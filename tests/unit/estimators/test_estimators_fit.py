@@ -25,7 +25,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 import unissl
 from unissl import SAGEClassifier, SemiSupervisedClassifier
-from unissl.data.images.decode import scale_arrays
+from unissl.data.images.resize import scale_arrays
 from unissl.estimators import classifier as classifier_module
 from unissl.estimators.config import config_of_fit
 from unissl.estimators.inputs import FeatureInputs

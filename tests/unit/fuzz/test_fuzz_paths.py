@@ -14,7 +14,8 @@ from readers.run_folder import MANIFEST, SUMMARY, lay_run
 from readers.tables import IMAGES, image_folder, parquet
 from readers.weights import model_files
 
-from unissl.data import DataConfig, list_images, load
+from unissl.data import DataConfig, load
+from unissl.data.folder.index import find_images
 from unissl.data.folder.labels import read_label_file
 from unissl.errors import UserError
 from unissl.inference.model import load_model
@@ -44,17 +45,17 @@ def test_labels_of_files_outside_are_refused(cell: str, tmp_path: Path) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text(f"file,label\na.png,cat\n{cell.format(home=tmp_path)},dog\n")
     with pytest.raises(UserError, match="is outside|no such file|not a table"):
-        read_label_file(labels, place, list_images(place))
+        read_label_file(labels, place, find_images(place).files)
 
 
 def test_a_pipe_named_like_an_image_is_not_opened(tmp_path: Path) -> None:
     """Opening it would wait for ever."""
     place = image_folder(tmp_path)
     os.mkfifo(place / "pipe.png")
-    assert "pipe.png" not in list_images(place)
+    assert "pipe.png" not in find_images(place).files
     (tmp_path / "labels.csv").write_text("file,label\npipe.png,cat\na.png,dog\n")
     with pytest.raises(UserError, match="no such file"):
-        read_label_file(tmp_path / "labels.csv", place, list_images(place))
+        read_label_file(tmp_path / "labels.csv", place, find_images(place).files)
 
 
 @pytest.mark.parametrize("row", [-1, 10, 2**62, "../../etc/passwd", 1.0, True])

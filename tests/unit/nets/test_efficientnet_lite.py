@@ -15,7 +15,8 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from unissl.data.images.decode import decode, scale_arrays
+from unissl.data.images.decode import decode
+from unissl.data.images.resize import scale_arrays
 from unissl.errors import UserError
 from unissl.nets import INPUT_MEAN, INPUT_STD, build, channels_last, list_backbones, preferred_image_size
 from unissl.nets.backbones.base import PackagedWeights

@@ -90,9 +90,6 @@ class FolderScan:
     skipped: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
 
-    def all_skipped(self) -> Skipped:
-        return tuple(sorted({**self.skipped, **self.unreadable}.items()))
-
     def subfolders(self, parent: str = "") -> list[str]:
         """Names of the folders directly below ``parent``, sorted."""
         return sorted(name for top, _, name in (path.rpartition("/") for path in self.folders) if top == parent)
@@ -111,7 +108,11 @@ def scan_folder(config: DataConfig) -> FolderIndex | None:
         index = index_listed(Path(config.root), Path(config.labels))
     else:
         index = index_folder(Path(config.root), config.labels, test_root, config.follow_links)
-    index = _with_folder_groups(index) if config.groups == "folder" else index
+    if config.groups == "folder":
+        if index.groups is not None:
+            raise UserError("The label file has a column group; leave out --groups folder, or remove the column.")
+        # Images directly in the root are by themselves.
+        index = replace(index, groups=tuple(file.rpartition("/")[0] or None for file in index.files))
     if index.groups is not None:
         require_separable(index.groups, index.labels, index.class_names)
     if test_root is None:
@@ -119,57 +120,43 @@ def scan_folder(config: DataConfig) -> FolderIndex | None:
     return replace(index, test=index_test_folder(test_root, index.class_names, config.follow_links))
 
 
-def _with_folder_groups(index: FolderIndex) -> FolderIndex:
-    """The folder of an image is its group; images directly in the root are by themselves."""
-    if index.groups is not None:
-        raise UserError("The label file has a column group; leave out --groups folder, or remove the column.")
-    return replace(index, groups=tuple(file.rpartition("/")[0] or None for file in index.files))
-
-
 def index_folder(root: Path, labels: str | None, test_root: Path | None, follow_links: bool = False) -> FolderIndex:
     """All training images below ``root``; ``test_root`` is a test folder that may be inside it."""
     scan = find_images(root, test_root, follow_links)
-    skipped = scan.all_skipped()
-    issues: Mapping[str, tuple[str, ...]] = {}
-    groups: Mapping[str, str] | None = None
     if labels is not None:
         file_labels = _labels_from_csv(root, labels, scan, test_root)
         if not follow_links:
             _check_labelled_links(root, file_labels, scan)
-        label_names, issues, groups = file_labels.labels, file_labels.issues(), file_labels.groups
-    else:
-        folders = scan.subfolders()
-        _check_no_parts(root, folders)
-        folders = [name for name in folders if test_root is None or not _same(root / name, test_root)]
-        label_names, unused = _labels_from_folders(root, folders, scan)
-        skipped += unused
-        if not label_names:
-            raise UserError(f"The folder {root} holds no images; put them into one subfolder per class.")
-        if not any(label_names.values()):
-            raise UserError(
-                f"{root} has no class folders; put the images into one subfolder per class, or give --labels labels.csv"
-                " with the columns file,label."
-            )
-    class_names = sort_class_names(name for name in label_names.values() if name is not None)
-    require_distinct_names(class_names, labels or str(root))
-    require_two_classes(class_names, labels or str(root))
-    index = _make_index(root, label_names, class_names, scan)
-    return replace(index, skipped=skipped, issues=issues, groups=_groups_of(index, groups))
+        return _training_index(root, file_labels, scan, labels)
+    folders = scan.subfolders()
+    _check_no_parts(root, folders)
+    real_test = None if test_root is None else os.path.realpath(test_root)
+    folders = [name for name in folders if os.path.realpath(root / name) != real_test]
+    label_names, unused = _labels_from_folders(root, folders, scan)
+    if not label_names:
+        raise UserError(f"The folder {root} holds no images; put them into one subfolder per class.")
+    if not any(label_names.values()):
+        raise UserError(
+            f"{root} has no class folders; put the images into one subfolder per class, or give --labels labels.csv"
+            " with the columns file,label."
+        )
+    index = _training_index(root, FileLabels(label_names, {}), scan, str(root))
+    return replace(index, skipped=index.skipped + unused)
 
 
 def index_listed(root: Path, labels: Path) -> FolderIndex:
     """The files that a label file names, and no others; an empty label is unlabelled. The folder is not walked."""
-    file_labels = read_label_file(labels, root, {})
-    stats = {file: size_and_time(root / file) for file in file_labels.labels}
+    return _training_index(root, read_label_file(labels, root, {}), FolderScan(), str(labels))
+
+
+def _training_index(root: Path, file_labels: FileLabels, scan: FolderScan, where: str) -> FolderIndex:
+    """``where`` is the label file or folder that defines the classes, for messages."""
     class_names = sort_class_names(name for name in file_labels.labels.values() if name is not None)
-    require_distinct_names(class_names, str(labels))
-    require_two_classes(class_names, str(labels))
-    index = _make_index(root, file_labels.labels, class_names, FolderScan(stats))
-    return replace(index, issues=file_labels.issues(), groups=_groups_of(index, file_labels.groups))
-
-
-def _groups_of(index: FolderIndex, groups: Mapping[str, str] | None) -> tuple[str | None, ...] | None:
-    return None if groups is None else tuple(groups.get(file) for file in index.files)
+    require_distinct_names(class_names, where)
+    require_two_classes(class_names, where)
+    index = _make_index(root, file_labels.labels, class_names, scan)
+    groups = None if file_labels.groups is None else tuple(file_labels.groups.get(file) for file in index.files)
+    return replace(index, issues=file_labels.issues(), groups=groups)
 
 
 def index_test_folder(root: Path, class_names: tuple[str, ...], follow_links: bool = False) -> FolderIndex:
@@ -185,12 +172,8 @@ def index_test_folder(root: Path, class_names: tuple[str, ...], follow_links: bo
     loose = tuple((file, "in no class folder, so its class is unknown") for file in scan.files if not _top_folder(file))
     if not label_names:
         raise UserError(f"The test folder {root} holds no images; put them into one subfolder per class.")
-    return replace(_make_index(root, label_names, class_names, scan), skipped=scan.all_skipped() + loose)
-
-
-def list_images(folder: Path, excluded: Path | None = None) -> list[str]:
-    """Relative paths of all image files below ``folder``, sorted."""
-    return list(find_images(folder, excluded).files)
+    index = _make_index(root, label_names, class_names, scan)
+    return replace(index, skipped=index.skipped + loose)
 
 
 def find_images(folder: Path, excluded: Path | None = None, follow_links: bool = False) -> FolderScan:
@@ -273,7 +256,8 @@ def _make_index(
     labels = [UNLABELLED if (name := label_names[file]) is None else number[name] for file in files]
     # A label file may name files that the walk passes over, such as hidden ones.
     stats = tuple(scan.files.get(file) or size_and_time(root / file) for file in files)
-    return FolderIndex(root, files, stats, np.array(labels, dtype=np.int64), class_names)
+    skipped = tuple(sorted({**scan.skipped, **scan.unreadable}.items()))
+    return FolderIndex(root, files, stats, np.array(labels, dtype=np.int64), class_names, skipped)
 
 
 def _labels_from_csv(root: Path, labels: str, scan: FolderScan, test_root: Path | None) -> FileLabels:
@@ -283,13 +267,17 @@ def _labels_from_csv(root: Path, labels: str, scan: FolderScan, test_root: Path 
         raise UserError(f"There is no labels file {labels}; check the path given with --labels.")
     file_labels = read_label_file(path, root, scan.files)
     label_names = {**dict.fromkeys(scan.files), **file_labels.labels}
-    conflicts = file_labels.conflicts
-    if test_root is not None:
-        real_test = os.path.realpath(test_root)
-        tested = [f for f in label_names if _may_be_elsewhere(root, f, scan) and _is_within(_real(root, f), real_test)]
-        for file in tested:
-            del label_names[file]
-        conflicts = {file: several for file, several in conflicts.items() if file in label_names}
+    if test_root is None:
+        return replace(file_labels, labels=label_names)
+    real_test = os.path.realpath(test_root)
+
+    def is_tested(file: str) -> bool:
+        """The walk left the test folder out, but a link or the label file may name a file in it."""
+        may_be = file not in scan.files or os.path.islink(os.path.join(root, file))
+        return may_be and _is_within(_real(root, file), real_test)
+
+    label_names = {file: name for file, name in label_names.items() if not is_tested(file)}
+    conflicts = {file: several for file, several in file_labels.conflicts.items() if file in label_names}
     return FileLabels(label_names, conflicts, file_labels.groups)
 
 
@@ -307,11 +295,6 @@ def _check_linked_folders(root: Path, scan: FolderScan, folders: Iterable[str]) 
         if scan.skipped.get(folder) == LINK_OUT:
             target = os.path.realpath(root / folder)
             raise UserError(f"The folder {root / folder} is a link to {target}, outside of {root}; {FOLLOW}.")
-
-
-def _may_be_elsewhere(root: Path, file: str, scan: FolderScan) -> bool:
-    """Whether a file may be one of the test folder, which the walk left out: by a link, or named by the label file."""
-    return file not in scan.files or os.path.islink(os.path.join(root, file))
 
 
 def _real(root: Path, file: str) -> str:
@@ -390,10 +373,6 @@ def _top_folder(file: str) -> str | None:
 
 def _is_hidden(name: str) -> bool:
     return name[0] == "." or name.lower() in SYSTEM_FOLDERS
-
-
-def _same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_within(path: str, folder: str) -> bool:

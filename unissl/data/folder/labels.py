@@ -14,10 +14,10 @@ import io
 import os
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from unissl.errors import UserError, shortened
@@ -62,8 +62,10 @@ class FileLabels:
 
     def issues(self) -> dict[str, tuple[str, ...]]:
         """Message -> files with conflicting labels."""
-        files = _group((_join_labels(labels), file) for file, labels in sorted(self.conflicts.items()))
-        return {f"{CONFLICTING_LABELS} ({labels}); used without a label": tuple(f) for labels, f in files.items()}
+        files: dict[str, list[str]] = {}
+        for file, labels in sorted(self.conflicts.items()):
+            files.setdefault(f"{CONFLICTING_LABELS} ({_join_labels(labels)}); used without a label", []).append(file)
+        return {message: tuple(several) for message, several in files.items()}
 
 
 def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels:
@@ -71,8 +73,9 @@ def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels
     lines = _read_lines(path)
     matcher = _FileMatcher(path, root, images)
     file_column, label_column, has_header = _find_columns(path, lines, matcher)
-    group_column = _find_group_column(path, lines[0][1]) if has_header else None
-    min_cells = max(file_column, label_column, -1 if group_column is None else group_column) + 1
+    header = [cell.lower() for cell in lines[0][1]] if has_header else []
+    group_column = header.index(GROUP_COLUMN) if GROUP_COLUMN in header else None
+    min_cells = max(file_column, label_column, group_column or 0) + 1
     groups: dict[str, str] = {}
     labels: dict[str, str | None] = {}
     conflicts: dict[str, set[str | None]] = {}
@@ -92,7 +95,10 @@ def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels
         if first != label:
             conflicts.setdefault(file, {first}).add(label)
     labels.update(dict.fromkeys(conflicts))
-    ordered = {file: tuple(sorted(several, key=_none_last)) for file, several in conflicts.items()}
+    ordered = {
+        file: tuple(sorted(several, key=lambda label: (label is None, label or "")))  # none last
+        for file, several in conflicts.items()
+    }
     file_labels = FileLabels(labels, ordered, None if group_column is None else groups)
     _require_a_label_of_each_class(path, file_labels)
     return file_labels
@@ -107,10 +113,6 @@ def _require_a_label_of_each_class(path: Path, file_labels: FileLabels) -> None:
                 f"{path} gives {file if file.isprintable() else repr(file)} several labels, {_join_labels(labels)}, "
                 f"and no other image is labelled {shortened(lost)!r}; keep one of them."
             )
-
-
-def _none_last(label: str | None) -> tuple[bool, str]:
-    return label is None, label or ""
 
 
 def _join_labels(labels: Sequence[str | None]) -> str:
@@ -186,20 +188,15 @@ def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple
     return file, label, True
 
 
-def _find_group_column(path: Path, header: Sequence[str]) -> int | None:
-    found = [i for i, cell in enumerate(header) if cell.lower() == GROUP_COLUMN]
-    if len(found) > 1:
-        raise UserError(f"{path} has {len(found)} columns named 'group'; rename or remove all but one of them.")
-    return found[0] if found else None
-
-
 class _Folder:
-    """A folder that a cell may mean: its absolute path, and its path below the image folder with a slash at the end,
-    ``below`` by name and ``real`` also by way of symbolic links; None if it is not inside."""
+    """A folder that a cell may mean; ``inside`` is its path below the image folder, by name or by way of symbolic
+    links, with a slash at the end, and None if it is elsewhere."""
 
-    def __init__(self, path: str, below: str | None, real: str | None) -> None:
-        self.path, self.below, self.real = path, below, real
-        self.key = None if real is None else _folded(real)
+    def __init__(self, path: str, root: Path) -> None:
+        self.path = path
+        inside = _below(path, os.path.abspath(root))
+        self.inside = _below(os.path.realpath(path), os.path.realpath(root)) if inside is None else inside
+        self.key = None if self.inside is None else _folded(self.inside)
 
     def has_file(self, name: str) -> bool:
         return name in self._entries and os.path.isfile(os.path.join(self.path, name))
@@ -221,11 +218,9 @@ class _FileMatcher:
 
     def __init__(self, path: Path, root: Path, images: Iterable[str]) -> None:
         self.path, self.root = path, root
-        self._listed = tuple(images)
-        self._images = frozenset(self._listed)
-        self._abs_root, self._real_root = os.path.abspath(root), os.path.realpath(root)
-        self._bases = tuple(dict.fromkeys((self._abs_root, os.path.abspath(path.parent))))
-        self._folder, self._folders = cache(self._make_folder), cache(self._resolve)
+        self._images = dict.fromkeys(images)  # in their order: mostly sorted
+        self._bases = tuple(dict.fromkeys((os.path.abspath(root), os.path.abspath(path.parent))))
+        self._folder, self._folders = cache(partial(_Folder, root=root)), cache(self._resolve)
 
     def is_exact(self, cell: str) -> bool:
         """Whether a cell names a file, listed or not, in its exact spelling."""
@@ -241,11 +236,11 @@ class _FileMatcher:
             return cell
         outside, candidates = False, self._candidates(cell)
         for folder, name in candidates:
-            if folder.below is not None and (file := folder.below + name) != cell and file in self._images:
+            if folder.inside is not None and (file := folder.inside + name) in self._images:
                 return file
             if folder.has_file(name):
-                if folder.real is not None:
-                    return self._as_listed(folder.real + name)
+                if folder.inside is not None:
+                    return self._as_listed(folder, name)
                 outside = True
         similar = () if outside else self._similar(candidates)
         if len(similar) == 1:
@@ -273,54 +268,36 @@ class _FileMatcher:
     def _resolve(self, parent: str) -> tuple[_Folder, ...]:
         return tuple(self._folder(os.path.normpath(os.path.join(base, parent))) for base in self._bases)
 
-    def _make_folder(self, path: str) -> _Folder:
-        below = _below(path, self._abs_root)
-        real = _below(os.path.realpath(path), self._real_root) if below is None else below
-        return _Folder(path, below, real)
+    def _as_listed(self, folder: _Folder, name: str) -> str:
+        """A file that is there; in the listed spelling, where the file system takes several for the same file."""
+        path, similar = os.path.join(folder.path, name), self._similar([(folder, name)])
+        listed = (image for image in similar if os.path.samefile(self.root / image, path))
+        return next(listed, f"{folder.inside}{name}")
 
-    def _as_listed(self, relative: str) -> str:
-        """The listed spelling, where the file system takes several for the same file."""
-        if relative in self._images:
-            return relative
-        similar = self._similar(self._candidates(relative))
-        return next((name for name in similar if os.path.samefile(self.root / name, self.root / relative)), relative)
-
-    def _similar(self, candidates: Iterable[Candidate]) -> Sequence[str]:
+    def _similar(self, candidates: Iterable[Candidate]) -> tuple[str, ...]:
         """Listed images that differ from a cell in case, in how accents are composed or by a missing suffix."""
         keys = [folder.key + _folded(name) for folder, name in candidates if folder.key is not None]
-        if any("." in name for _, name in candidates):  # a name without a dot is its own stem
+        for index in (self._by_name, self._by_stem):
             for key in keys:
-                if found := self._by_name.get(key):
-                    return found
-        for key in keys:
-            if found := self._by_stem.get(key):
-                same_name = [image for image in found if _folded(image) == key] if len(found) > 1 else []
-                return same_name or found
+                if key in index:
+                    return index[key]
         return ()
 
     @cached_property
-    def _folded_names(self) -> tuple[str, tuple[str, ...]]:
-        """All images, sorted, and their folded names, separated by NUL."""
-        images = tuple(sorted(self._listed))  # a set would lose the order in which they mostly are
-        return _folded("\0".join(images)), images
+    def _by_name(self) -> Mapping[str, tuple[str, ...]]:
+        return _index((_folded(image), image) for image in sorted(self._images))
 
     @cached_property
-    def _by_name(self) -> Mapping[str, Sequence[str]]:
-        names, images = self._folded_names
-        return _index(names.split("\0"), images)
-
-    @cached_property
-    def _by_stem(self) -> Mapping[str, Sequence[str]]:
-        names, images = self._folded_names
-        return _index(SUFFIX.sub("", names).split("\0"), images)
+    def _by_stem(self) -> Mapping[str, tuple[str, ...]]:
+        return _index((os.path.splitext(_folded(image))[0], image) for image in sorted(self._images))
 
 
-def _index(keys: Sequence[str], images: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Key -> the images with it."""
-    if not images:  # an empty text was split into one key
-        return {}
-    index = {key: (image,) for key, image in zip(keys, images, strict=True)}
-    return index if len(index) == len(images) else _group(zip(keys, images, strict=True))
+def _index(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """Key -> its values, few for each."""
+    index: dict[str, tuple[str, ...]] = {}
+    for key, value in pairs:
+        index[key] = (*index[key], value) if key in index else (value,)
+    return index
 
 
 def _below(path: str, folder: str) -> str | None:
@@ -329,13 +306,6 @@ def _below(path: str, folder: str) -> str | None:
     prefix = folder.rstrip(os.sep) + os.sep
     inside = path.rstrip(os.sep) + os.sep
     return inside[len(prefix) :].replace(os.sep, "/") if inside.startswith(prefix) else None
-
-
-def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
-    groups: defaultdict[str, list[str]] = defaultdict(list)
-    for key, value in pairs:
-        groups[key].append(value)
-    return groups
 
 
 def _folded(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,9 +87,6 @@ def _make_table(index: FolderIndex, entry: Entry) -> ImageTable:
     used = index.subset(np.asarray(entry.arrays["rows"]))
     files = tuple(writable(file) for file in used.files)
 
-    def originals() -> Iterator[str]:
-        return iter(used.paths)
-
     names = frozenset(used.files)
     label_issues = {
         text: listed
@@ -105,7 +101,7 @@ def _make_table(index: FolderIndex, entry: Entry) -> ImageTable:
         files,
         tuple(sorted((writable(name), reason) for name, reason in skipped)),
         entry.hashes["images"],
-        originals,
+        lambda: iter(used.paths),
         merge_issues([label_issues, image_issues, name_issues(used.files)]),
         None if used.groups is None else number_groups(used.groups),
     )

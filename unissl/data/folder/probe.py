@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +48,7 @@ def probe_dataset(config: DataConfig, index: FolderIndex | None = None) -> Datas
         return DatasetProbe(len(table), len(known), len(np.unique(known)), side, colour)
     index = index or scan_folder(config)
     if index is None:
-        labels, images = first_images(Path(config.root), MAX_SAMPLED)
-        return _probe(labels, images)
+        return _probe(*first_images(Path(config.root), MAX_SAMPLED))
     paths = index.paths
     rows = np.linspace(0, len(paths) - 1, min(MAX_SAMPLED, len(paths))).astype(int)
     probe = _probe(index.labels, (paths[row] for row in rows))
@@ -60,14 +58,13 @@ def probe_dataset(config: DataConfig, index: FolderIndex | None = None) -> Datas
 def _probe(labels: np.ndarray[tuple[int], np.dtype[np.int64]], images: Iterable[Encoded]) -> DatasetProbe:
     sides, colour = [], False
     with DaemonPool(1) as pool:  # a signal interrupts waiting for a decoder, never the decoder itself
-        for image in islice(images, MAX_SAMPLED):
-            with warnings.catch_warnings():  # Pillow warns about unusual metadata
-                warnings.simplefilter("ignore")
-                try:
+        for image in images:
+            try:
+                with warnings.catch_warnings(action="ignore"):  # Pillow warns about unusual metadata
                     sides.append(min(image_size(image)))
                     pixels = pool.submit(decode, image, THUMBNAIL, 3).result()
-                except Unreadable:
-                    continue  # the loader reports all of them
+            except Unreadable:
+                continue  # the loader reports all of them
             colour = colour or bool((pixels != pixels[..., :1]).any())
     known = labels[labels >= 0]
     side = int(np.median(sides)) if sides else THUMBNAIL

@@ -31,7 +31,7 @@ def bytes_to_decode(image: Image.Image) -> int:
     pixels = image.width * image.height
     stored = PER_PIXEL.get(image.mode, 4)
     canvas, frame = (WEBP_CANVAS, WEBP_FRAME) if image.format == "WEBP" else (0, 0)
-    turned = stored if image.format == "TIFF" and _tag(image, ExifTags.Base.Orientation, 1) != 1 else 0
+    turned = stored if image.format == "TIFF" and tiff_tag(image, ExifTags.Base.Orientation, 1) != 1 else 0
     return pixels * (canvas + stored + max(frame, turned, _opaque_copy(image))) + _part_bytes(image)
 
 
@@ -74,19 +74,20 @@ def _part_bytes(image: Image.Image) -> int:
     """Bytes of one strip or tile of a TIFF, which is decoded as a whole and may be larger than the image."""
     if image.format != "TIFF" or image.info.get("compression") == "raw":
         return 0
-    bits = _tag(image, BITS, (1,))
+    bits = tiff_tag(image, BITS, (1,))
     deepest = max(bits) if isinstance(bits, tuple) and bits else 8
-    return _part_pixels(image) * _number(_tag(image, SAMPLES, 1)) * deepest // 8
+    return _part_pixels(image) * _number(tiff_tag(image, SAMPLES, 1)) * deepest // 8
 
 
 def _part_pixels(image: Image.Image) -> int:
-    wide, high = (_number(_tag(image, tag, 0)) for tag in TILE)
+    wide, high = (_number(tiff_tag(image, tag, 0)) for tag in TILE)
     if wide and high:
         return wide * high
-    return image.width * min(image.height, _number(_tag(image, STRIP_ROWS, image.height)) or image.height)
+    return image.width * min(image.height, _number(tiff_tag(image, STRIP_ROWS, image.height)) or image.height)
 
 
-def _tag(image: Image.Image, tag: int, default: object) -> object:
+def tiff_tag(image: Image.Image, tag: int, default: object) -> object:
+    """The value of a tag in the header of a TIFF; ``default`` if there is none, or for other images."""
     try:
         return getattr(image, "tag_v2", {}).get(tag, default)
     except Exception:  # Pillow's readers raise nearly every type there is on damaged files

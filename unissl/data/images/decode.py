@@ -11,10 +11,8 @@ The rules for all sources:
 - the shorter side is scaled to ``size`` (bilinear) and the centre cropped to a square, unless a data set has its
   own rule (:mod:`unissl.data.images.resize`);
 - colours of an RGB image with a profile (phones, cameras) become sRGB; grey and CMYK profiles are not applied;
-- an image of more than 100 megapixels (25 with 32 bits per channel), 65,535 pixels in one direction, 1 GB or, in a
-  JPEG, 100 scans is rejected before it is decoded, and so is one that would take more than 590 MB or more than a few
-  seconds (:mod:`unissl.data.images.bounds`); large ones are decoded one at a time, so that memory does not grow with
-  the number of cores.
+- an image beyond the bounds below, or that would take too much memory (:mod:`unissl.data.images.bounds`), is rejected
+  before it is decoded; large ones are decoded one at a time, so that memory does not grow with the number of cores.
 """
 
 from __future__ import annotations
@@ -147,34 +145,19 @@ def read_image(source: Encoded, size: int, channels: int, fit: Resize = CENTER_C
 
 def image_size(source: Encoded) -> tuple[int, int]:
     """Width and height from the header, before EXIF orientation."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with _open(source) as image:
-            return image.size
+    with warnings.catch_warnings(action="ignore"), _open(source) as image:
+        return image.size
 
 
 def looks_like_image(path: str) -> bool:
     """Whether the first bytes are those of a common image format, for files without an image suffix."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            with Image.open(path, formats=SNIFFED_FORMATS):
-                return True
-        except Image.DecompressionBombError:
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=SNIFFED_FORMATS):
             return True
-        except Exception:  # see decode
-            return False
-
-
-def scale_arrays(images: Pixels, size: int | None) -> Pixels:
-    """Decoded images (n, h, w, c) at another size, by the same rule as files; None leaves them alone."""
-    if size is None or images.shape[1:3] == (size, size):
-        return images
-    scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
-    for row, image in enumerate(images):
-        squeezed = image[..., 0] if image.shape[-1] == 1 else image
-        scaled[row] = np.asarray(CENTER_CROP(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
-    return scaled
+    except Image.DecompressionBombError:
+        return True
+    except Exception:  # see decode
+        return False
 
 
 def decode_stream(
@@ -190,10 +173,10 @@ def decode_stream(
     with DaemonPool(workers) as pool:
         while chunk := list(itertools.islice(remaining, 4 * workers * PER_TASK)):
             tasks = [chunk[start : start + PER_TASK] for start in range(0, len(chunk), PER_TASK)]
-            with warnings.catch_warnings():
-                # Pillow warns about metadata and, below MAX_PIXELS, about size; neither concerns the user.
-                warnings.simplefilter("ignore")
-                decoded = list(pool.map(decode_chunk, tasks))
+            # Pillow warns about metadata and, below MAX_PIXELS, about size; neither concerns the user.
+            with warnings.catch_warnings(action="ignore"):
+                futures = [pool.submit(decode_chunk, task) for task in tasks]
+                decoded = [future.result() for future in futures]
             yield from itertools.chain.from_iterable(decoded)
 
 
@@ -233,7 +216,9 @@ def _open(source: Encoded) -> Iterator[Image.Image]:
             try:
                 file: IO[bytes] = open_file(source) if isinstance(source, str) else io.BytesIO(source)
                 opened.enter_context(file)
-                _require_short(file)
+                if file.seek(0, os.SEEK_END) > MAX_FILE_BYTES:
+                    raise Unreadable(f"a file of more than {MAX_FILE_BYTES >> 30} GB")
+                file.seek(0)
                 image = opened.enter_context(Image.open(file, formats=_formats()))
                 _require_few_scans(image, file)
             except Unreadable:
@@ -260,12 +245,6 @@ def _formats() -> tuple[str, ...]:
         return FORMATS
     pillow_heif.register_heif_opener()
     return (*FORMATS, "HEIF")
-
-
-def _require_short(file: IO[bytes]) -> None:
-    if file.seek(0, os.SEEK_END) > MAX_FILE_BYTES:
-        raise Unreadable(f"a file of more than {MAX_FILE_BYTES >> 30} GB")
-    file.seek(0)
 
 
 def _require_few_scans(image: Image.Image, file: IO[bytes]) -> None:

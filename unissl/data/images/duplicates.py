@@ -18,17 +18,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
+from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from unissl.data.images import registration
-from unissl.data.images.registration import LUMINANCE, Boxes, Floats, reduce_cells, reduce_images
+from unissl.data.images.registration import Boxes, Floats, brightness, reduce_cells, reduce_images, reduce_plane
 from unissl.types import ImageTable
 from unissl.utils.mmap_rows import take_rows
 
 Rows = npt.NDArray[np.int64]
+Tables = Sequence[npt.NDArray[np.uint8]]
 Part = Literal["test", "labelled", "pool"]
 Kind = Literal["exact", "near"]
 
@@ -105,7 +107,7 @@ def find_duplicates(
     return tuple(sorted(groups, key=_severity))
 
 
-def _group(rows: Sequence[int], exact: Rows, copies: Sequence[Copy]) -> DuplicateGroup:
+def _group(rows: set[int], exact: Rows, copies: Sequence[Copy]) -> DuplicateGroup:
     order: list[Part] = ["test", "labelled", "pool"]
     members = sorted((copies[row] for row in rows), key=lambda copy: (order.index(copy.part), copy.row))
     return DuplicateGroup("exact" if len({exact[row] for row in rows}) == 1 else "near", tuple(members))
@@ -115,17 +117,25 @@ def _severity(group: DuplicateGroup) -> tuple[bool, bool, bool, int]:
     return not group.leaks_test, not group.labels_disagree, group.kind == "near", group.copies[0].row
 
 
-def _equal_pixels(tables: Sequence[npt.NDArray[np.uint8]]) -> Rows:
+def _equal_pixels(tables: Tables) -> Rows:
     """For each image the first one with the same pixels, counted through all tables."""
     first: dict[bytes, int] = {}
-    images = (image for table in tables for block in _blocks(len(table)) for image in take_rows(table, block))
+    images = (image for table in tables for rows in _chunks(np.arange(len(table))) for image in take_rows(table, rows))
     hashes = (blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() for image in images)
     return np.array([first.setdefault(key, row) for row, key in enumerate(hashes)], dtype=np.int64)
 
 
-def _blocks(count: int) -> Iterator[Rows]:
-    """0..count-1 in turn, some at a time."""
-    return (np.arange(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
+def _chunks(rows: Rows) -> Iterator[Rows]:
+    """Some rows at a time."""
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
+def _by_table(tables: Tables, rows: Rows) -> Iterator[tuple[npt.NDArray[np.uint8], Rows]]:
+    """Each table and the rows within it of the ascending ``rows``, which are counted through all tables."""
+    before = 0
+    for table in tables:
+        yield table, rows[(rows >= before) & (rows < before + len(table))] - before
+        before += len(table)
 
 
 def _choose_compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
@@ -139,35 +149,24 @@ def _choose_compared(rows: Rows, copies: Sequence[Copy]) -> Rows:
     return np.sort(np.concatenate([others, spread]))
 
 
-def _thumbnails(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Floats:
+def _thumbnails(tables: Tables, rows: Rows) -> Floats:
     """Brightness of SIDE x SIDE cells of the ascending ``rows``, counted through all tables, (n, SIDE, SIDE)."""
     thumbnails = np.empty((len(rows), SIDE, SIDE), dtype=np.float32)
-    row, before = 0, 0
-    for table in tables:
-        chosen = rows[(rows >= before) & (rows < before + len(table))] - before
-        before += len(table)
-        down, across = reduce_cells(SIDE, table.shape[1]), reduce_cells(SIDE, table.shape[2])
-        weights = np.array(LUMINANCE if table.shape[3] == 3 else [1 / table.shape[3]] * table.shape[3], np.float32)
-        for start in range(0, len(chosen), CHUNK):
-            chunk = take_rows(table, chosen[start : start + CHUNK])
-            brightness = sum(chunk[..., c] * weight for c, weight in enumerate(weights))
-            thumbnails[row : row + len(chunk)] = down @ brightness @ across.T
-            row += len(chunk)
+    done = 0
+    for table, chosen in _by_table(tables, rows):
+        for chunk in _chunks(chosen):
+            thumbnails[done : done + len(chunk)] = reduce_plane(brightness(take_rows(table, chunk)), SIDE)
+            done += len(chunk)
     return thumbnails
 
 
-@dataclass(frozen=True)
-class _View:
+class _View(NamedTuple):
     """The whole image, or a crop: upper and left edge, height and width, as fractions of the sides of the image."""
 
     top: float = 0.0
     left: float = 0.0
     height: float = 1.0
     width: float = 1.0
-
-    @property
-    def box(self) -> tuple[float, ...]:
-        return self.top, self.left, self.height, self.width
 
     def grid(self, thumbnails: Floats) -> Floats:
         """Brightness of GRID x GRID cells."""
@@ -203,55 +202,44 @@ def _unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Pairs of rows (M, 2), the most similar first, with the part of the first image that the second may show."""
-
-    pairs: Rows
-    boxes: Boxes
-
-
-def _near_pairs(tables: Sequence[npt.NDArray[np.uint8]], rows: Rows) -> Rows:
+def _near_pairs(tables: Tables, rows: Rows) -> Rows:
     """Pairs (M, 2) among ``rows``, counted through all tables, that show the same photo, enough to connect all."""
+    from scipy.cluster.hierarchy import DisjointSet
+
     near = [np.zeros((0, 2), dtype=np.int64)]
     if min(size for table in tables for size in table.shape[1:3]) < MIN_SIDE:
         return near[0]
-    found = _candidates(_thumbnails(tables, rows))
-    pairs, boxes = rows[found.pairs], found.boxes
-    group = np.arange(rows.max(initial=-1) + 1)
-    while len(pairs):
-        chunk = pairs[:PAIRS]
-        same = chunk[registration.show_same_photo(*_reduced(tables, chunk), boxes[:PAIRS])]
+    candidates, boxes = _candidates(_thumbnails(tables, rows))
+    pairs = rows[candidates]
+    groups = DisjointSet(np.unique(pairs).tolist())
+    open_pairs = (i for i, pair in enumerate(pairs.tolist()) if not groups.connected(*pair))
+    while chunk := list(islice(open_pairs, PAIRS)):
+        same = pairs[chunk][registration.show_same_photo(*_reduced(tables, pairs[chunk]), boxes[chunk])]
         near.append(same)
         for one, other in same.tolist():
-            group[group == group[other]] = group[one]
-        left = group[pairs[:, 0]] != group[pairs[:, 1]]
-        left[:PAIRS] = False
-        pairs, boxes = pairs[left], boxes[left]
+            groups.merge(one, other)
     return np.concatenate(near)
 
 
-def _reduced(tables: Sequence[npt.NDArray[np.uint8]], pairs: Rows) -> tuple[Floats, Floats]:
+def _reduced(tables: Tables, pairs: Rows) -> tuple[Floats, Floats]:
     """First and second images of the pairs, reduced to planes of cells."""
     side = min(registration.SIDE, *(size for table in tables for size in table.shape[1:3]))
     rows, position = np.unique(pairs, return_inverse=True)
-    planes, before = [], 0
-    for table in tables:
-        chosen = rows[(rows >= before) & (rows < before + len(table))] - before
-        before += len(table)
-        planes += [reduce_images(take_rows(table, chosen), side)] if len(chosen) else []
+    parts = _by_table(tables, rows)
+    planes = [reduce_images(take_rows(table, chosen), side) for table, chosen in parts if len(chosen)]
     least = min(plane.shape[1] for plane in planes)  # a grey table next to a coloured one
     images = np.concatenate([plane[:, :least] for plane in planes])[position.reshape(pairs.shape)]
     return images[:, 0], images[:, 1]
 
 
-def _candidates(thumbnails: Floats) -> _Candidates:
-    """Neighbours whose brightness steps correlate; of each image the ``NEIGHBOURS`` most similar ones."""
+def _candidates(thumbnails: Floats) -> tuple[Rows, Boxes]:
+    """Pairs of rows (M, 2), the most similar first, with the part of the first image that the second may show (M, 4):
+    neighbours whose brightness steps correlate, of each image the ``NEIGHBOURS`` most similar ones."""
     from scipy.spatial import cKDTree
 
     rows = np.flatnonzero([thumbnail.std() >= MIN_STD for thumbnail in thumbnails])
     if len(rows) < 2:
-        return _Candidates(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 4)))
+        return np.zeros((0, 2), dtype=np.int64), np.zeros((0, 4))
     count = min(NEIGHBOURS + 1, len(rows))  # an image is its own nearest neighbour
     tree = cKDTree(_sketches(thumbnails, rows, WHOLE))
     pairs, correlations, views = [], [], []
@@ -265,7 +253,7 @@ def _candidates(thumbnails: Floats) -> _Candidates:
     return _most_similar(np.concatenate(pairs), np.concatenate(correlations), np.concatenate(views))
 
 
-def _most_similar(pairs: Rows, correlations: Floats, views: Rows) -> _Candidates:
+def _most_similar(pairs: Rows, correlations: Floats, views: Rows) -> tuple[Rows, Boxes]:
     """Each pair once, in its best view, and of each image the ``NEIGHBOURS`` best pairs."""
     order = np.argsort(-correlations, kind="stable")
     order = order[correlations[order] >= MIN_CORRELATION]
@@ -277,33 +265,26 @@ def _most_similar(pairs: Rows, correlations: Floats, views: Rows) -> _Candidates
         if min(used[one], used[other]) < NEIGHBOURS:
             used.update((one, other))
             kept.append(position)
-    boxes = np.array([view.box for view in (WHOLE, *CROPS)])
-    return _Candidates(pairs[kept], boxes[views[kept]])
+    return pairs[kept], np.array([WHOLE, *CROPS])[views[kept]]
 
 
 def _sketches(thumbnails: Floats, rows: Rows, view: _View) -> Floats:
-    chunks = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
-    return np.concatenate([view.sketch(thumbnails[chunk]) for chunk in chunks])
+    return np.concatenate([view.sketch(thumbnails[chunk]) for chunk in _chunks(rows)])
 
 
 def _correlations(thumbnails: Floats, pairs: Rows, view: _View) -> Floats:
     """Of the brightness steps of the first images, seen through ``view``, with those of the whole second ones."""
-    chunks = [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
-    steps = ((view.steps(thumbnails[c[:, 0]]), WHOLE.steps(thumbnails[c[:, 1]])) for c in chunks)
+    steps = ((view.steps(thumbnails[c[:, 0]]), WHOLE.steps(thumbnails[c[:, 1]])) for c in _chunks(pairs))
     return np.concatenate([np.zeros(0, np.float32), *((one * other).sum(axis=1) for one, other in steps)])
 
 
-def _connected(exact: Rows, near: Rows) -> list[list[int]]:
+def _connected(exact: Rows, near: Rows) -> list[set[int]]:
     """Connected components of rows with equal pixels or the same image; single images are left out."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    from scipy.cluster.hierarchy import DisjointSet
 
     copies = np.flatnonzero(exact != np.arange(len(exact)))
     edges = np.concatenate([np.stack([copies, exact[copies]], axis=1), near])
-    shape = (len(exact), len(exact))
-    graph = coo_array((np.ones(len(edges), dtype=np.int8), (edges[:, 0], edges[:, 1])), shape=shape)
-    component = connected_components(graph, directed=False)[1]
-    groups: dict[int, list[int]] = {}
-    for row in np.unique(edges).tolist():
-        groups.setdefault(int(component[row]), []).append(row)
-    return list(groups.values())
+    groups = DisjointSet(np.unique(edges).tolist())
+    for one, other in edges.tolist():
+        groups.merge(one, other)
+    return list(groups.subsets())

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntFlag, auto
-from functools import lru_cache
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image
+
+from unissl.data.images.bounds import tiff_tag
 
 Marks = npt.NDArray[np.uint16]
 """Issue flags of many images, one number each."""
@@ -66,22 +69,17 @@ LOW_INFORMATION = tuple(
 def header_issues(image: Image.Image, name: str | None, size: int) -> ImageIssue:
     """Issues that the header shows, before any pixel is decoded to a square of ``size``."""
     shorter, longer = min(image.size), max(image.size)
-    issues = NONE
-    if shorter < min(MIN_PIXELS, size):
-        issues |= ImageIssue.TINY
-    if longer > MAX_ASPECT_RATIO * shorter:
-        issues |= ImageIssue.LONG
-    if shorter * longer > LARGE_PIXELS:
-        issues |= ImageIssue.LARGE
-    if image.mode == "CMYK":
-        issues |= ImageIssue.PRINT
-    if _is_deep(image):
-        issues |= ImageIssue.DEEP
-    if name is not None and _format_of_name(name) != SAME_TYPE.get(image.format or "", image.format):
-        issues |= ImageIssue.MISNAMED
-    if _is_rotated_tiff(image):
-        issues |= ImageIssue.TURNED
-    return issues
+    found = {
+        ImageIssue.TINY: shorter < min(MIN_PIXELS, size),
+        ImageIssue.LONG: longer > MAX_ASPECT_RATIO * shorter,
+        ImageIssue.LARGE: shorter * longer > LARGE_PIXELS,
+        ImageIssue.PRINT: image.mode == "CMYK",
+        ImageIssue.DEEP: _is_deep(image),
+        ImageIssue.MISNAMED: name is not None and _is_misnamed(name, image.format),
+        # Pillow rotates a TIFF when it decodes it, and drops the orientation.
+        ImageIssue.TURNED: tiff_tag(image, ExifTags.Base.Orientation, 1) in range(2, 9),
+    }
+    return reduce(or_, (issue for issue, is_found in found.items() if is_found), NONE)
 
 
 def is_transparent(image: Image.Image) -> bool:
@@ -125,19 +123,6 @@ def _is_deep(image: Image.Image) -> bool:
     return image.format in ("PNG", "TIFF") and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
 
 
-def _is_rotated_tiff(image: Image.Image) -> bool:
-    """Pillow rotates these when it decodes them, and drops the orientation."""
-    try:
-        return getattr(image, "tag_v2", {}).get(ExifTags.Base.Orientation, 1) in range(2, 9)
-    except Exception:  # see has_frames
-        return False
-
-
-def _format_of_name(name: str) -> str | None:
-    return _formats().get(os.path.splitext(name)[1].lower())
-
-
-@lru_cache(maxsize=1)
-def _formats() -> Mapping[str, str]:
-    known = Image.registered_extensions()
-    return {suffix: SAME_TYPE.get(kind, kind) for suffix, kind in known.items()}
+def _is_misnamed(name: str, kind: str | None) -> bool:
+    named = Image.registered_extensions().get(os.path.splitext(name)[1].lower(), "")
+    return SAME_TYPE.get(named, named) != SAME_TYPE.get(kind or "", kind)

@@ -40,14 +40,23 @@ def reduce_cells(count: int, size: int, low: float = 0.0, high: float = 1.0) -> 
     return np.asarray(weights[0])
 
 
-def reduce_images(images: npt.NDArray[np.uint8], side: int) -> Floats:
-    """Brightness and, for three channels, red and blue minus brightness, as planes (n, P, side, side) of cells."""
+def brightness(images: npt.NDArray[np.uint8]) -> Floats:
+    """The brightness of each pixel, (n, h, w)."""
     channels = images.shape[3]
     weights = LUMINANCE if channels == 3 else (1 / channels,) * channels
-    brightness = sum(images[..., c] * np.float32(weight) for c, weight in enumerate(weights))
-    planes = [brightness] + ([images[..., c] - brightness for c in (0, 2)] if channels == 3 else [])
-    down, across = reduce_cells(side, images.shape[1]), reduce_cells(side, images.shape[2])
-    return np.stack([down @ plane @ across.T for plane in planes], axis=1)
+    return np.asarray(sum(images[..., c] * np.float32(weight) for c, weight in enumerate(weights)))
+
+
+def reduce_plane(plane: Floats, side: int) -> Floats:
+    """Values of pixels (n, h, w) as means of cells (n, side, side)."""
+    return np.asarray(reduce_cells(side, plane.shape[1]) @ plane @ reduce_cells(side, plane.shape[2]).T)
+
+
+def reduce_images(images: npt.NDArray[np.uint8], side: int) -> Floats:
+    """Brightness and, for three channels, red and blue minus brightness, as planes (n, P, side, side) of cells."""
+    bright = brightness(images)
+    planes = [bright] + ([images[..., c] - bright for c in (0, 2)] if images.shape[3] == 3 else [])
+    return np.stack([reduce_plane(plane, side) for plane in planes], axis=1)
 
 
 def show_same_photo(first: Floats, second: Floats, boxes: Boxes) -> npt.NDArray[np.bool_]:
@@ -68,24 +77,15 @@ def show_same_photo(first: Floats, second: Floats, boxes: Boxes) -> npt.NDArray[
 def _agree(views: Floats, whole: Floats, overlap: Floats) -> npt.NDArray[np.bool_]:
     """Whether views and whole images (n, P, g, g) agree where they overlap."""
     correlated = _correlate_steps(views[:, 0], whole[:, 0], overlap) >= MIN_FINE
-    return correlated & (_difference(views, whole, overlap) <= MAX_DIFFERENCE) & _colours_agree(views, whole, overlap)
-
-
-def _difference(views: Floats, whole: Floats, overlap: Floats) -> Floats:
-    """The largest local difference of brightness, (n,)."""
-    one, other = (_standardise(planes[:, 0], overlap) for planes in (views, whole))
-    return _largest((one - other) ** 2)
+    difference = _standardise(views[:, 0], overlap) - _standardise(whole[:, 0], overlap)
+    return correlated & (_largest(difference**2) <= MAX_DIFFERENCE) & _colours_agree(views, whole, overlap)
 
 
 def _colours_agree(views: Floats, whole: Floats, overlap: Floats) -> npt.NDArray[np.bool_]:
     """The weaker colours are explained by a fraction of the stronger ones."""
-    colours = [
-        np.stack([_centre(planes[:, p], overlap) for p in range(1, planes.shape[1])], axis=1)
-        for planes in (views, whole)
-        if planes.shape[1] > 1
-    ]
-    if not colours:
+    if views.shape[1] == 1:
         return np.ones(len(views), dtype=bool)
+    colours = [np.stack([_centre(planes[:, p], overlap) for p in (1, 2)], axis=1) for planes in (views, whole)]
     energies = [(colour**2).sum(axis=(1, 2, 3)) for colour in colours]
     swap = (energies[0] > energies[1])[:, None, None, None]
     weak, strong = np.where(swap, colours[1], colours[0]), np.where(swap, colours[0], colours[1])

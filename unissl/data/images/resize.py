@@ -1,11 +1,17 @@
-"""Resize rules: from an image of any shape to a small square."""
+"""Resize rules: from an image of any shape to a small square; and decoded images at another size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 from PIL import Image
+
+from unissl.utils.mmap_rows import whole
+
+Pixels = npt.NDArray[np.uint8]
 
 
 class Resize(Protocol):
@@ -71,3 +77,35 @@ class MultiCrop:
 GREY = 127
 CENTER_CROP = CenterCrop()
 """The default rule."""
+
+
+def scale_arrays(images: Pixels, size: int | None) -> Pixels:
+    """Decoded images (n, h, w, c) at another size, by the same rule as files; None leaves them alone."""
+    if size is None or images.shape[1:3] == (size, size):
+        return images
+    scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
+    for row, image in enumerate(images):
+        squeezed = image[..., 0] if image.shape[-1] == 1 else image
+        scaled[row] = np.asarray(CENTER_CROP(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+    return scaled
+
+
+@dataclass(frozen=True)
+class ResizedImages:
+    """Images (n, h, w, channels) as squares of ``size`` pixels, each scaled when it is read.
+
+    A whole table, scaled up for a pretrained network, may not fit into memory.
+    """
+
+    images: Pixels
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self.images), self.size, self.size, self.images.shape[3]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Pixels:
+        return scale_arrays(whole(self.images)[rows], self.size)

@@ -15,11 +15,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from unissl.data.dataset import DataConfig, Dataset, data_folder
-from unissl.data.images.decode import scale_arrays
+from unissl.data.dataset import DataConfig, Dataset
+from unissl.data.images.resize import scale_arrays
 from unissl.data.sources.checksums import require_checksum
+from unissl.data.sources.locate import data_folders, not_found
 from unissl.data.sources.parquet import find_parquet, load_parquet
-from unissl.data.store.decode_to_cache import store_arrays
+from unissl.data.store.decode_to_cache import store_arrays, stored_table
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
@@ -87,8 +88,7 @@ def load_cifar(config: DataConfig, release: Release) -> Dataset:
     """The data set from its archive or unpacked folder, or from parquet files at the same path."""
     path = find_cifar(config.root, release)
     if path is None:
-        searched = f" (there is nothing in {config.root})" if config.root else ""
-        raise UserError(f"The data set {release.name} was not found{searched}. {release.where}")
+        raise not_found(release.name, config.root, release.where)
     if not _is_official(path, release):
         dataset = load_parquet(config.model_copy(update={"root": str(path)}))
         if dataset.train.num_classes != release.classes:
@@ -103,9 +103,7 @@ def load_cifar(config: DataConfig, release: Release) -> Dataset:
 
 def find_cifar(root: str | None, release: Release) -> Path | None:
     """The archive, the folder of batches, or a folder with parquet files: in ``root`` or in $UNISSL_DATA."""
-    data = data_folder()
-    bases = [Path(root)] if root else [data, data / release.name] if data else []
-    for base in bases:
+    for base in data_folders(root, release.name):
         for path in (base, base / release.folder, base / release.archive):
             if _is_official(path, release):
                 return path
@@ -132,9 +130,7 @@ def _load_part(path: Path, release: Release, batch_names: tuple[str, ...], size:
         return {"class_names": class_names, **store_arrays(target, scale_arrays(images, size), labels)}
 
     entry = cached("cifar", sources, {"release": release.name, "batches": batch_names, "size": size}, build)
-    labels = np.asarray(entry.arrays["labels"])
-    class_names = tuple(entry.meta["class_names"])
-    return ImageTable(entry.arrays["images"], labels, class_names, content=entry.hashes["images"])
+    return stored_table(entry, tuple(entry.meta["class_names"]))
 
 
 def _read_folder(folder: Path, release: Release, names: tuple[str, ...]) -> dict[str, Any]:

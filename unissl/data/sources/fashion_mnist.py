@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import DataConfig, Dataset, data_folder
-from unissl.data.images.decode import scale_arrays
-from unissl.data.store.decode_to_cache import store_arrays
+from unissl.data.dataset import DataConfig, Dataset
+from unissl.data.images.resize import scale_arrays
+from unissl.data.sources.locate import data_folders, not_found
+from unissl.data.store.decode_to_cache import store_arrays, stored_table
 from unissl.errors import UserError
 from unissl.types import ImageTable
 from unissl.utils.bounded_io import open_file, read_at_most
@@ -41,8 +42,7 @@ def load_fashion_mnist(config: DataConfig) -> Dataset:
     """60,000 training and 10,000 test images of clothing, 28 x 28 grey."""
     folder = find_fashion_mnist(config.root)
     if folder is None:
-        searched = f" (there is nothing in {config.root})" if config.root else ""
-        raise UserError(f"Fashion-MNIST was not found{searched}. {WHERE}")
+        raise not_found("fashion-mnist", config.root, WHERE)
     train, meta = _part(folder, "train", config.image_size)
     test, _ = _part(folder, "t10k", config.image_size)
     if train.images.shape[1:] != test.images.shape[1:]:
@@ -52,23 +52,22 @@ def load_fashion_mnist(config: DataConfig) -> Dataset:
 
 def find_fashion_mnist(root: str | None) -> Path | None:
     """The folder that holds all four files: ``root`` if it is named, otherwise the usual folders."""
-    data = data_folder()
-    folders = [Path(root)] if root else [*([data / "fashion-mnist"] if data else []), DEBIAN_FOLDER]
-    for folder in folders:
-        if all(_find(folder, part, kind) for part in ("train", "t10k") for kind in ("images", "labels")):
+    # Files directly in $UNISSL_DATA may be those of MNIST, which have the same names.
+    for folder in data_folders(root, "fashion-mnist")[-1:] + ([] if root else [DEBIAN_FOLDER]):
+        if all(_file(folder, part, kind).is_file() for part in ("train", "t10k") for kind in ("images", "labels")):
             return folder
     return None
 
 
-def _find(folder: Path, part: str, kind: str) -> Path | None:
-    stem = f"{part}-{kind}-idx{3 if kind == 'images' else 1}-ubyte"
-    return next((folder / name for name in (f"{stem}.gz", stem) if (folder / name).is_file()), None)
+def _file(folder: Path, part: str, kind: str) -> Path:
+    """The gzipped file, or the plain one if there is no such file."""
+    plain = folder / f"{part}-{kind}-idx{3 if kind == 'images' else 1}-ubyte"
+    packed = plain.with_name(f"{plain.name}.gz")
+    return packed if packed.is_file() else plain
 
 
 def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
-    image_file, label_file = _find(folder, part, "images"), _find(folder, part, "labels")
-    if image_file is None or label_file is None:
-        raise ValueError("the folder was checked by find_fashion_mnist")
+    image_file, label_file = _file(folder, part, "images"), _file(folder, part, "labels")
 
     def build(target: Path) -> dict[str, Any]:
         images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
@@ -83,8 +82,7 @@ def _part(folder: Path, part: str, size: int | None) -> tuple[ImageTable, Any]:
         return store_arrays(target, scale_arrays(images[..., None], size), labels.astype(np.int64))
 
     entry = cached("idx", [image_file, label_file], {"size": size}, build)
-    labels = np.asarray(entry.arrays["labels"])
-    return ImageTable(entry.arrays["images"], labels, CLASS_NAMES, content=entry.hashes["images"]), entry.meta
+    return stored_table(entry, CLASS_NAMES), entry.meta
 
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from unissl.data.dataset import DataConfig, Dataset, require_two_classes
 from unissl.data.images.resize import CenterCrop
 from unissl.data.sources.checksums import report_partial
 from unissl.data.sources.locate import DatasetLocation
-from unissl.data.store.decode_to_cache import store_encoded
+from unissl.data.store.decode_to_cache import store_encoded, stored_table
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable
 from unissl.utils.bounded_io import read_text
@@ -69,12 +69,10 @@ def _load_part(folder: Path, part: str, class_names: tuple[str, ...], size: int)
         report_partial("food101", f"images in {part}.txt", len(names), IMAGES[part])
         save_array(target / "labels.npy", np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64))
         paths = [str(folder / "images" / f"{name}.jpg") for name in names]
-        items = enumerate(paths)
-        return store_encoded(target, items, len(paths), size, 3, paths.__getitem__, FIT)
+        return store_encoded(target, enumerate(paths), len(paths), size, 3, paths.__getitem__, FIT)
 
     entry = cached("food101", [folder / "meta" / "classes.txt", list_file, *class_folders], {"size": size}, build)
-    labels = np.asarray(entry.arrays["labels"])
-    return ImageTable(entry.arrays["images"], labels, class_names, content=entry.hashes["images"])
+    return stored_table(entry, class_names)
 
 
 def _is_plain(name: str) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.dataset import DataConfig, Dataset, choose_holdout, is_name, numbered_classes, require_two_classes
+from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
 from unissl.data.images.decode import Unreadable, image_size
 from unissl.data.images.issues import describe_issues
 from unissl.data.store.decode_to_cache import store_encoded
@@ -58,14 +58,10 @@ def load_parquet(config: DataConfig) -> Dataset:
         )
     train_part = _Part(parts.train, config.test_holdout)
     entry = _entry(train_part, config.image_size)
-    train = replace(_table(train_part, entry), originals=lambda: _originals(parts.train, config.test_holdout, entry))
-    test_part = None
-    if config.test_holdout:
-        test_part = _Part(parts.train, config.test_holdout, train.class_names)
-    elif test_files:
-        test_part = _Part(test_files, None, train.class_names)
+    train = replace(_table(train_part, entry), originals=lambda: _originals(parts.train, entry))
     test = None
-    if test_part is not None:
+    if test_files or config.test_holdout:
+        test_part = _Part(test_files or parts.train, config.test_holdout, train.class_names)
         test = _table(test_part, _entry(test_part, train.images.shape[1], train.images.shape[3]))
     return Dataset("parquet", train, test, tuple(entry.meta["mean"]), tuple(entry.meta["std"]), flip=True)
 
@@ -91,12 +87,12 @@ def find_parquet(root: Path) -> Parts | None:
         return Parts((root,), ()) if root.suffix == ".parquet" else None
     for pattern in ("*.parquet", "*/*.parquet"):
         files = sorted(path for path in root.glob(pattern) if not path.name.startswith("."))
-        test = [path for path in files if path.name.startswith("test")]
-        validation = [path for path in files if path.name.startswith("validation")]
-        train = [path for path in files if path.name.startswith("train")]
-        train = train or [path for path in files if path not in test and path not in validation]
-        if train or test or validation:
-            return Parts(tuple(train), tuple(test or validation))
+        train, test, validation = (
+            tuple(path for path in files if path.name.startswith(part)) for part in ("train", "test", "validation")
+        )
+        if files:
+            others = tuple(path for path in files if path not in test + validation)
+            return Parts(train or others, test or validation)
     return None
 
 
@@ -129,26 +125,25 @@ class _Part:
 
 
 def _table(part: _Part, entry: Entry) -> ImageTable:
-    skipped = tuple((name, reason) for name, reason in entry.meta["skipped"])
-    readable = np.asarray(entry.arrays["rows"])
-    labels, origin = np.asarray(entry.arrays["labels"])[readable], np.asarray(entry.arrays["origin"])[readable]
-    names = tuple(entry.meta["class_names"])
+    origin = _origin(entry)
     return ImageTable(
         entry.arrays["images"],
-        labels,
-        names,
-        skipped=skipped,
+        np.asarray(entry.arrays["labels"])[entry.arrays["rows"]],
+        tuple(entry.meta["class_names"]),
+        skipped=tuple((name, reason) for name, reason in entry.meta["skipped"]),
         content=entry.hashes["images"],
         issues=describe_issues(np.asarray(entry.arrays["issues"]), lambda row: part.name(origin[row])),
     )
 
 
-def _originals(files: tuple[Path, ...], holdout: int | None, entry: Entry) -> Iterator[bytes]:
+def _origin(entry: Entry) -> npt.NDArray[np.int64]:
+    """The row of each image, counted over all files."""
+    return np.asarray(entry.arrays["origin"])[entry.arrays["rows"]]
+
+
+def _originals(files: tuple[Path, ...], entry: Entry) -> Iterator[bytes]:
     """The bytes of the images of a cache entry that was built from these files."""
-    columns = [_Columns.of(path) for path in files]
-    rows = _Part(files, holdout).rows(np.concatenate([column.labels() for column in columns]))
-    readable = np.asarray(entry.arrays["rows"])
-    return (image for _, image in _select(columns, rows[readable[readable < len(rows)]]))
+    return (image for _, image in _select([_Columns.of(path) for path in files], _origin(entry)))
 
 
 def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
@@ -237,9 +232,7 @@ class _Columns:
         """The bytes of each image in turn; empty bytes, which no decoder reads, for a row without an image."""
         read, names = 0, [f"{self.image}.bytes"]
         with intact(self.path):
-            for group in range(
-                self.file.metadata.num_row_groups
-            ):  # reading all groups at once would keep all in memory
+            for group in range(self.file.metadata.num_row_groups):  # asked for all at once, pyarrow keeps all of them
                 for batch in self.file.iter_batches(READ_ROWS, row_groups=[group], columns=names, use_threads=False):
                     batch.validate(full=True)
                     for value in batch.column(0).field("bytes"):
@@ -255,25 +248,22 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | 
         names = parse_json(metadata[b"huggingface"])["info"]["features"][label]["names"]
     except (KeyError, TypeError, ValueError):
         return None
-    if not isinstance(names, list) or not all(isinstance(name, str | int) and is_name(str(name)) for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
         return None
-    return tuple(str(name) for name in names)
+    texts = tuple(str(name) for name in names)
+    return texts if all(text and text.isprintable() for text in texts) else None
 
 
 def _select(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     """The images of the ascending ``rows`` over all files, numbered from 0."""
-    position = 0
-    every = (image for column in columns for image in column.images())
-    for row, image in enumerate(every):
-        if position < len(rows) and row == rows[position]:
-            yield position, image
-            position += 1
+    wanted = np.isin(np.arange(sum(column.file.metadata.num_rows for column in columns)), rows)
+    return enumerate(compress(chain.from_iterable(column.images() for column in columns), wanted))
 
 
 def _common_size(columns: _Columns) -> int:
     """The side of the images if those at the front are all square and alike, otherwise 32."""
     sizes = set()
-    for _, image in zip(range(MAX_SAMPLED), columns.images(), strict=False):
+    for image in islice(columns.images(), MAX_SAMPLED):
         try:
             sizes.add(image_size(image))
         except Unreadable:

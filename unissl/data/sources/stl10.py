@@ -19,7 +19,7 @@ import numpy.typing as npt
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.sources.checksums import report_partial, require_checksum
 from unissl.data.sources.locate import DatasetLocation
-from unissl.data.store.decode_to_cache import store_blocks
+from unissl.data.store.decode_to_cache import store_blocks, stored_table
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
 from unissl.utils.bounded_io import open_file
@@ -65,8 +65,7 @@ def _load_part(folder: Path, parts: tuple[str, ...], size: int) -> ImageTable:
         return {}
 
     entry = cached("stl10", [*image_files, *label_files], {"size": size}, build)
-    labels = np.asarray(entry.arrays["labels"])
-    return ImageTable(entry.arrays["images"], labels, CLASS_NAMES, content=entry.hashes["images"])
+    return stored_table(entry, CLASS_NAMES)
 
 
 def _count_images(path: Path) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.sources.checksums import require_checksum
 from unissl.data.sources.locate import DatasetLocation
-from unissl.data.store.decode_to_cache import store_blocks
+from unissl.data.store.decode_to_cache import store_blocks, stored_table
 from unissl.types import ImageTable
 from unissl.utils.cache import cached
 
@@ -55,8 +55,7 @@ def _load_part(folder: Path, names: tuple[str, ...], size: int) -> ImageTable:
         return {}
 
     entry = cached("svhn", paths, {"size": size}, build)
-    labels = np.asarray(entry.arrays["labels"])
-    return ImageTable(entry.arrays["images"], labels, CLASS_NAMES, content=entry.hashes["images"])
+    return stored_table(entry, CLASS_NAMES)
 
 
 def _read_array(path: Path, name: str) -> Any:

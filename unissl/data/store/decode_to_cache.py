@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unissl.data.images.channel_stats import channel_mean_std
-from unissl.data.images.decode import Encoded, Unreadable, decode_stream, scale_arrays
-from unissl.data.images.resize import CENTER_CROP, Resize
+from unissl.data.dataset import channel_mean_std
+from unissl.data.images.decode import Encoded, Unreadable, decode_stream
+from unissl.data.images.resize import CENTER_CROP, Resize, scale_arrays
 from unissl.data.store.resumable_rows import COLOUR, ResumableRows
 from unissl.errors import UserError
-from unissl.utils.cache import save_array
+from unissl.types import ImageTable
+from unissl.utils.cache import Entry, save_array
 from unissl.utils.progress import Progress
 from unissl.utils.row_writer import RowWriter
 
@@ -26,7 +27,8 @@ def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArra
     with RowWriter(folder / "images.npy", images.shape) as writer:
         writer.write(0, images)
     save_array(folder / "labels.npy", labels)
-    return _mean_std(images)
+    mean, std = channel_mean_std(images)
+    return {"mean": mean, "std": std}
 
 
 def store_blocks(
@@ -87,8 +89,14 @@ def store_encoded(
     _compact(decoded, rows, 1 if grey else depth)
     save_array(folder / "rows.npy", rows)
     save_array(folder / "issues.npy", decoded.issues[rows])
-    mean_std = _mean_std(np.load(folder / "images.npy", mmap_mode="r"))
-    return {**mean_std, "skipped": sorted(skipped)}
+    mean, std = channel_mean_std(np.load(folder / "images.npy", mmap_mode="r"))
+    return {"mean": mean, "std": std, "skipped": sorted(skipped)}
+
+
+def stored_table(entry: Entry, class_names: tuple[str, ...]) -> ImageTable:
+    """The images and labels of a cache entry."""
+    labels = np.asarray(entry.arrays["labels"])
+    return ImageTable(entry.arrays["images"], labels, class_names, content=entry.hashes["images"])
 
 
 def unreadable_message(name: str, reason: str) -> str:
@@ -105,8 +113,3 @@ def _compact(decoded: ResumableRows, rows: npt.NDArray[np.int64], depth: int) ->
     with RowWriter(decoded.finished, (len(rows), *images.shape[1:3], depth)) as writer:
         for start in range(0, len(rows), CHUNK):
             writer.write(start, images[rows[start : start + CHUNK]][..., :depth])
-
-
-def _mean_std(images: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    mean, std = channel_mean_std(images)
-    return {"mean": mean, "std": std}

@@ -97,15 +97,10 @@ class ResumableRows:
         written = np.flatnonzero(marks)
         rows = int(written[-1]) + 1 if len(written) else 0
         complete = len(header) + rows * int(np.prod(self.shape[1:])) <= length
-        return marks if same and complete and mark_bytes == none.nbytes and _are_valid(marks[written]) else none
+        valid = np.isin(_kinds(marks[written]), (GREY, COLOUR)).all()
+        valid &= (marks >> KIND_BITS).max(initial=0) < 1 << len(ImageIssue)
+        return marks if same and complete and mark_bytes == none.nbytes and valid else none
 
 
 def _kinds(marks: Marks) -> Marks:
     return marks & np.uint16((1 << KIND_BITS) - 1)
-
-
-def _are_valid(marks: Marks) -> bool:
-    """Whether these can be marks of written rows."""
-    return bool(
-        np.isin(_kinds(marks), (GREY, COLOUR)).all() and (marks >> KIND_BITS).max(initial=0) < 1 << len(ImageIssue)
-    )

@@ -15,7 +15,7 @@ from mutate import mutated
 from readers.places import forget_cache, lay
 from readers.tables import IMAGES
 from unissl.data import DataConfig, load
-from unissl.data.sources.class_groups import read_groups
+from unissl.data.sources.imagenet127 import read_groups
 
 
 def pixels(*shape: int) -> Any:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from readers.places import forget_cache, lay
 from unissl.data import DataConfig, load
-from unissl.data.folder.index import index_folder, list_images
+from unissl.data.folder.index import find_images, index_folder
 from unissl.data.folder.labels import read_label_file
 
 FEATURES = {"img": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
@@ -125,7 +125,7 @@ def image_folder(home: Path) -> Path:
 
 def label_reader(home: Path, name: str) -> Reader:
     place = image_folder(home)
-    listed = list_images(place)
+    listed = find_images(place).files
 
     def read(content: bytes) -> None:
         (home / name).write_bytes(content)
