@@ -16,19 +16,6 @@ from torch import Tensor, nn
 from unissl.config import ConfigTree, Settings
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Source, Step, Stream, StreamBatch
 
-__all__ = [
-    "Context",
-    "InferenceModel",
-    "Method",
-    "MethodConfig",
-    "Needs",
-    "Network",
-    "attach_method",
-    "forward_concat",
-    "xavier_linear",
-]
-
-
 FAMILIES = ("universal", "closed-set", "long-tailed", "open-set", "supervised")
 
 
@@ -126,10 +113,7 @@ class Method(nn.Module):
     @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:
         """The batches of one step by name."""
-        return {
-            "labelled": Stream("labelled", ("weak",)),
-            "unlabelled": Stream("unlabelled", ("weak", "strong")),
-        }
+        return {"labelled": Stream("labelled", ("weak",)), "unlabelled": Stream("unlabelled", ("weak", "strong"))}
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         raise NotImplementedError
@@ -161,17 +145,14 @@ class Method(nn.Module):
 
     def untrained_parameters(self) -> frozenset[str]:
         """Names of the method's parameters that never receive a gradient."""
-        return frozenset()
-
-
-class Predictor(Protocol):
-    """The heads with which a method predicts, if it does not use the network's."""
-
-    def predict(self, net: Network, x: Tensor) -> Prediction: ...
+        return frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
 
 
 class InferenceModel(nn.Module):
-    """Network and the heads that prediction needs, as one module: images in, prediction out."""
+    """Network and the heads that prediction needs, as one module: images in, prediction out.
+
+    The heads have a method ``predict(net, x)``, as :class:`Method` has.
+    """
 
     def __init__(self, net: nn.Module, heads: nn.Module) -> None:
         super().__init__()
@@ -179,7 +160,7 @@ class InferenceModel(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Prediction:
-        return cast(Predictor, self.heads).predict(cast(Network, self.net), x)
+        return cast(Method, self.heads).predict(cast(Network, self.net), x)
 
 
 def attach_method(net: nn.Module, method: type[Method]) -> None:

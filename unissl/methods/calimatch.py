@@ -145,14 +145,12 @@ class CaliMatch(Method):
     idea = "open set: calibrated confidences select the images"
     link = "https://arxiv.org/abs/2508.00922"
     needs, replaces_head = frozenset({Needs.HELDOUT_LABELS}), True
-    class_profile: Tensor
-    ova_profile: Tensor
 
     def __init__(self, cfg: CaliMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         self.heads = Heads(cfg, info)
-        self.register_buffer("class_profile", torch.full((cfg.bins,), EMPTY))
-        self.register_buffer("ova_profile", torch.full((cfg.bins,), EMPTY))
+        self.class_profile = nn.Buffer(torch.full((cfg.bins,), EMPTY))
+        self.ova_profile = nn.Buffer(torch.full((cfg.bins,), EMPTY))
 
     @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:

@@ -171,8 +171,6 @@ class SAGE(Method):
     title, venue, family = "SAGE", "ICML 2026", "universal"
     idea = "relations between images from a random walk on a graph; see [docs/sage.md](docs/sage.md)"
     link: ClassVar[str] = "https://github.com/Yaxin-ML/SAGE"
-    log_prior: Tensor
-    anchors: Tensor
 
     def __init__(self, cfg: SAGEConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
@@ -183,17 +181,14 @@ class SAGE(Method):
         self.drp_confidence = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)
-        self.register_buffer("log_prior", prior)
+        self.log_prior = nn.Buffer(prior)
         anchors = simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)  # Eq. (5)
-        self.register_buffer("anchors", anchors)
+        self.anchors = nn.Buffer(anchors)
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:
         labelled = ("weak", "strong") if cfg.labelled_strong else ("weak",)
-        return {
-            "labelled": Stream("labelled", labelled),
-            "unlabelled": Stream("unlabelled", ("weak", "strong")),
-        }
+        return {"labelled": Stream("labelled", labelled), "unlabelled": Stream("unlabelled", ("weak", "strong"))}
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]

@@ -72,15 +72,11 @@ class SCOMatchConfig(MethodConfig):
 class OutlierQueue(nn.Module):
     """The last weak views that fitted the known classes least, with their scores."""
 
-    images: Tensor
-    scores: Tensor
-    pushed: Tensor
-
     def __init__(self, size: int, image_shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.register_buffer("images", torch.zeros(size, *image_shape))
-        self.register_buffer("scores", torch.zeros(size))
-        self.register_buffer("pushed", torch.tensor(0))
+        self.images = nn.Buffer(torch.zeros(size, *image_shape))
+        self.scores = nn.Buffer(torch.zeros(size))
+        self.pushed = nn.Buffer(torch.tensor(0))
 
     @torch.no_grad()
     def push(self, images: Tensor, scores: Tensor, count: int) -> None:
@@ -89,7 +85,7 @@ class OutlierQueue(nn.Module):
         slots = (self.pushed + torch.arange(len(rows), device=rows.device)) % len(self.scores)
         self.images[slots] = images[rows].to(self.images)
         self.scores[slots] = scores[rows].to(self.scores)
-        self.pushed += len(rows)
+        self.pushed.add_(len(rows))
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Images and scores of ``count`` different entries; none before as many were pushed, all if there are fewer."""
@@ -117,17 +113,14 @@ class SCOMatch(Method):
     idea = "open set: the least confident images train an extra outlier class"
     link = "https://arxiv.org/abs/2409.17512"
     replaces_head = True
-    tau_ood: Tensor
-    confident: Tensor
-    draw_key: Tensor
 
     def __init__(self, cfg: SCOMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
         self.heads = OpenHead(info.feat_dim, info.num_classes)
         self.queue = OutlierQueue(self.cfg.queue, info.image_shape)
-        self.register_buffer("tau_ood", torch.tensor(float(cfg.outlier_max)))
-        self.register_buffer("confident", torch.zeros(2, dtype=torch.int64))  # inliers, outliers
-        self.register_buffer("draw_key", torch.randint(2**31, ()))  # the seed decides it, and so the draws
+        self.tau_ood = nn.Buffer(torch.tensor(float(cfg.outlier_max)))
+        self.confident = nn.Buffer(torch.zeros(2, dtype=torch.int64))  # inliers, outliers
+        self.draw_key = nn.Buffer(torch.randint(2**31, ()))  # the seed decides it, and so the draws
 
     @classmethod
     def streams(cls, cfg: SCOMatchConfig) -> dict[str, Stream]:
@@ -166,7 +159,7 @@ class SCOMatch(Method):
     def open_mask(self, confidence: Tensor, pseudo: Tensor) -> Tensor:
         """1 for pseudo-labels (n,) in use; counts those with confidence tau for the next value of tau_ood."""
         confident, outlier = confidence >= self.cfg.threshold, pseudo == self.info.num_classes
-        self.confident += torch.stack([(confident & ~outlier).sum(), (confident & outlier).sum()])
+        self.confident.add_(torch.stack([(confident & ~outlier).sum(), (confident & outlier).sum()]))
         return torch.where(outlier, confidence >= self.tau_ood, confident).to(confidence.dtype)
 
     def move_threshold(self, iteration: int, batch_size: int) -> None:
