@@ -17,16 +17,14 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from unissl.config import Settings
 from unissl.distributed.rows import all_gather_rows, local_slice
-from unissl.types import Batch, Source, Split, Stream, StreamBatch
+from unissl.types import Batch, Rows, Source, Split, Stream, StreamBatch
 
-Rows = npt.NDArray[np.int64]
 Promoted = tuple[Tensor, Tensor] | None
 """Positions in the pool (k,) and soft targets (k, C) of images promoted to the labelled set (``Method.promoted``)."""
 

@@ -26,7 +26,7 @@ from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.run.config import RunConfig
 from unissl.splits import make_split
-from unissl.types import Split
+from unissl.types import Labels, Split
 from unissl.utils.progress import silenced
 
 FLOATS = [np.float64, np.float32]
@@ -178,7 +178,7 @@ class SAGEClassifier(SemiSupervisedClassifier):
         )
 
 
-def _split(config: RunConfig, codes: npt.NDArray[np.int64], classes: Values) -> Split:
+def _split(config: RunConfig, codes: Labels, classes: Values) -> Split:
     hold_out = Needs.HELDOUT_LABELS in get_method(config.method.name).needs
     names = [str(name) for name in classes]
     split = make_split(codes, len(names), config.split, config.seed, names, hold_out=hold_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.augment import AugmentConfig
-from unissl.augment.image_views import ImageViews
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
 from unissl.types import Outputs, Prediction
 
@@ -86,10 +84,3 @@ def predict_rows(
     if not probs:
         raise ValueError("no images to predict")
     return Predictions(np.concatenate(probs), np.concatenate(ood_scores) if ood_scores else None)
-
-
-def predict_images(
-    forward: Forward, images: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]
-) -> Predictions:
-    """:func:`predict_rows` for uint8 images (n, h, w, channels) on the CPU."""
-    return predict_rows(forward, ImageViews(images, AugmentConfig(), mean, std, torch.device("cpu")))

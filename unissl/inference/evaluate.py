@@ -13,9 +13,7 @@ from unissl.data import load_test
 from unissl.errors import UserError, did_you_mean
 from unissl.evaluation.metrics import Evaluation
 from unissl.inference.model import Model
-from unissl.types import OOD, UNLABELLED, ImageTable
-
-Labels = npt.NDArray[np.int64]
+from unissl.types import OOD, UNLABELLED, ImageTable, Labels
 
 
 def evaluate_model(model: Model, images: Any, labels: Sequence[str | int] | npt.ArrayLike | None = None) -> Evaluation:

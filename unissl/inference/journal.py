@@ -108,8 +108,7 @@ class PredictionJournal:
                 "delete it, or choose another --out."
             )
         self._start = len(line)
-        threads = header["threads"]
-        return int(threads)
+        return int(header["threads"])
 
     def _cut_to_whole_chunks(self) -> int:
         """Drop what a kill or a lost disk block left incomplete; returns the number of files that are done."""
@@ -133,11 +132,10 @@ def are_records(block: Records, classes: int) -> bool:
 
 
 def _hash_of_model(folder: RunFolder) -> str:
-    with open_file(folder.manifest) as file:
-        digest = hashlib.file_digest(file, "sha256")
-    with open_file(folder.model) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    digest = hashlib.sha256()
+    for path in (folder.manifest, folder.model):
+        with open_file(path) as file:
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

@@ -24,7 +24,7 @@ from unissl.evaluation.calibrators import IDENTITY, Calibrator, read_calibrator
 from unissl.inference.review import ReviewThresholds
 from unissl.nets.backbones.registry import supports_distillation
 from unissl.run_folder import RunFolder
-from unissl.utils.atomic import read_json, write_json
+from unissl.utils.atomic import read_json
 
 Count = Annotated[int, Field(ge=0, le=2**40)]
 Side = Annotated[int, Field(ge=1, le=4096)]
@@ -102,10 +102,6 @@ class Manifest(BaseModel):
         """Channels, height and width that the network sees, after the crop."""
         return self.channels, self.crop or self.height, self.crop or self.width
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields that were set, as they are stored."""
-        return {"format": self.format, **self.model_dump(exclude_unset=True)}
-
 
 FORMAT = Manifest.model_fields["format"].default
 
@@ -130,7 +126,3 @@ def parse_manifest(value: Any, path: Path) -> Manifest:
 
 def read_manifest(folder: RunFolder) -> Manifest:
     return parse_manifest(read_json(folder.manifest), folder.manifest)
-
-
-def write_manifest(folder: RunFolder, manifest: Manifest) -> None:
-    write_json(folder.manifest, manifest.to_json())

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -19,16 +18,10 @@ from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
-from unissl.evaluation.predictions import (
-    Predictions,
-    Probabilities,
-    features_of,
-    outlier_scores_of,
-    predict_rows,
-)
+from unissl.evaluation.predictions import Predictions, Probabilities, features_of, outlier_scores_of, predict_rows
 from unissl.features import BATCH, FrozenBackbone, WithBackbone
 from unissl.inference.image_source import open_images
-from unissl.inference.manifest import Manifest, read_manifest, write_manifest
+from unissl.inference.manifest import Manifest, read_manifest
 from unissl.inference.predict_files import decode_chunks, predict_chunks
 from unissl.inference.prediction_table import PredictionTable, to_arrow
 from unissl.methods.base import attach_method
@@ -38,8 +31,8 @@ from unissl.nets.alloc_guard import AllocationGuard
 from unissl.nets.external import check_trusted_code
 from unissl.nets.heads import LinearHead, MLPHead
 from unissl.run_folder import RunFolder
-from unissl.types import DataInfo, Outputs, Prediction
-from unissl.utils.atomic import write_tensors
+from unissl.types import DataInfo, Floats, Outputs, Pixels, Prediction
+from unissl.utils.atomic import write_json, write_tensors
 from unissl.utils.bounded_io import regular_path
 from unissl.utils.file_names import writable
 
@@ -95,13 +88,11 @@ class Model:
         """Class probabilities (n, C); NaN for a file that cannot be read."""
         return self._rows(images, lambda pixels: self.predict_pixels(pixels, batch_size).probs)
 
-    def embed(self, images: Any, *, batch_size: int | None = None) -> npt.NDArray[np.float32]:
+    def embed(self, images: Any, *, batch_size: int | None = None) -> Floats:
         """Features before the classifier (n, D); NaN for a file that cannot be read."""
         return self._rows(images, lambda pixels: self._features(pixels, batch_size or self.batch_size))
 
-    def _rows(
-        self, images: Any, compute: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
-    ) -> npt.NDArray[np.float32]:
+    def _rows(self, images: Any, compute: Callable[[Pixels], Floats]) -> Floats:
         """``compute`` of the images, one row each (n, ...), NaN where there is none."""
         source, shape = open_images(images), self.manifest.image_shape
         rows = None
@@ -119,7 +110,7 @@ class Model:
         return predict_rows(self.module, self.views(images), batch_size=batch_size or self.batch_size)
 
     @torch.no_grad()
-    def _features(self, images: npt.NDArray[np.uint8], batch_size: int) -> npt.NDArray[np.float32]:
+    def _features(self, images: Pixels, batch_size: int) -> Floats:
         views, rows = self.views(images), np.arange(len(images))
         batches = (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
         features = [features_of(self.module(views("none", batch))) for batch in batches]
@@ -152,7 +143,7 @@ class Calibrated(nn.Module):
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Manifest) -> None:
     write_tensors(folder.model, weights)
-    write_manifest(folder, manifest)
+    write_json(folder.manifest, {"format": manifest.format, **manifest.model_dump(exclude_unset=True)})
 
 
 def build_from_manifest(manifest: Manifest) -> nn.Module:
@@ -198,12 +189,12 @@ def load_weights(module: nn.Module, folder: RunFolder) -> None:
             weights = load_file(opened)
     except (SafetensorError, OSError, ValueError):
         raise damaged from None
-    if {name: value.shape for name, value in weights.items()} != {
-        name: value.shape for name, value in expected.items()
-    }:
+    if weights.keys() != expected.keys():
         raise damaged
     for name, value in weights.items():
-        if value.is_floating_point() != expected[name].is_floating_point() or value.is_complex():
+        if value.shape != expected[name].shape or value.is_complex():
+            raise damaged
+        if value.is_floating_point() != expected[name].is_floating_point():
             raise damaged
         weights[name] = value.to(expected[name].dtype)
         if not weights[name].isfinite().all():

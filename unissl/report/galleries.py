@@ -18,10 +18,8 @@ from unissl.data.images.duplicates import DuplicateGroup
 from unissl.report.formatting import percent
 from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers
-from unissl.types import ImageTable
+from unissl.types import Floats, ImageTable, Pixels, Rows
 
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 Pool = Mapping[str, npt.NDArray[Any]]
 """Columns of predictions.parquet: row, class_index, confidence, outlier_score."""
 
@@ -91,7 +89,7 @@ class Thumbnails:
         """The file of an image, or its row."""
         return self.table.files[row] if self.table.files is not None and self.table.files[row] else f"image {row}"
 
-    def _from_files(self, rows: Sequence[int]) -> Mapping[int, npt.NDArray[np.uint8]]:
+    def _from_files(self, rows: Sequence[int]) -> Mapping[int, Pixels]:
         files, height = self.table.files, self.table.images.shape[1]
         if self.root is None or files is None or height >= SIDE:
             return {}
@@ -100,7 +98,7 @@ class Thumbnails:
         return {paths[path]: image for path, image in zip(readable, pixels, strict=True)}
 
 
-def data_uri(pixels: npt.NDArray[np.uint8], side: int = SIDE, quality: int | None = None) -> str:
+def data_uri(pixels: Pixels, side: int = SIDE, quality: int | None = None) -> str:
     """A uint8 image (h, w, channels) as a data URI: PNG if it is small and no ``quality`` is given, otherwise JPEG."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else np.ascontiguousarray(pixels[..., :3]))

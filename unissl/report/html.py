@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
@@ -28,6 +27,7 @@ from unissl.report.samples import collect_samples
 from unissl.run.inputs import RunInputs
 from unissl.run.schema import selective_accuracies
 from unissl.run_folder import RunFolder
+from unissl.types import Labels
 from unissl.utils.atomic import open_regular, write_text
 from unissl.utils.bounded_io import open_file, read_text
 
@@ -154,7 +154,7 @@ def class_rows(record: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-def frequent_confusions(matrix: npt.NDArray[np.int64] | None, names: Sequence[str]) -> list[dict[str, Any]]:
+def frequent_confusions(matrix: Labels | None, names: Sequence[str]) -> list[dict[str, Any]]:
     """The most frequent pairs of a true and a wrong class in a confusion matrix (C, C)."""
     if matrix is None:
         return []

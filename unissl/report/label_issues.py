@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.preprocessing import normalize
 
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
+from unissl.types import Floats, Labels
 
 NEIGHBOURS = 10
 """Unlabelled images that vote on a label."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -13,6 +12,7 @@ from unissl.plots.output import inline_svg
 from unissl.report.data import ReportData
 from unissl.report.load_run import RunRecord
 from unissl.report.samples import MAX_POINTS, Samples
+from unissl.types import Labels
 
 
 def draw_charts(data: ReportData) -> dict[str, Markup]:
@@ -21,7 +21,7 @@ def draw_charts(data: ReportData) -> dict[str, Markup]:
     figures: dict[str, tuple[Figure, str]] = {}
     if "pool" in summary:
         figures["distribution"] = (
-            charts.class_distribution(summary["pool"], names),
+            charts.class_distribution(summary["pool"], names, title=False),
             "Bars: unlabelled images by predicted class",
         )
     if "accuracy" in summary:
@@ -53,7 +53,7 @@ def draw_embedding(samples: Samples, names: list[str]) -> Figure:
     return embedding_map(project_2d(features), np.concatenate(classes), np.arange(len(features)) < labelled, names)
 
 
-def confusion_matrix(record: RunRecord) -> npt.NDArray[np.int64] | None:
+def confusion_matrix(record: RunRecord) -> Labels | None:
     """Rows true and columns predicted (C, C), of the test images or, without any, of the cross-validation."""
     if "confusion_matrix" in record.summary:
         return np.array(record.summary["confusion_matrix"], dtype=np.int64)

@@ -32,11 +32,8 @@ from unissl.run.inputs import RunInputs
 from unissl.run.predictions_io import read_files
 from unissl.splits import read_split
 from unissl.splits.open_set import announce_data, load_data
-from unissl.types import Outputs, Prediction, Split
+from unissl.types import Floats, Outputs, Prediction, Rows, Split
 from unissl.utils.progress import Progress
-
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 
 MAX_POINTS = 1_000
 """Images in the embedding map, labelled ones included."""

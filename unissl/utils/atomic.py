@@ -95,7 +95,7 @@ def _not_real(path: Path, found: str, wanted: str) -> UserError:
     return UserError(f"{path} is {found}, and nothing is written through it; put a real {wanted} there, or remove it.")
 
 
-def write_atomically(path: Path, write: Callable[[Path], None], *, overwrite: bool = True) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:
     """Let ``write`` fill a file beside ``path``, flush it to the disk and move it into place.
 
     Without ``overwrite``, a file that has appeared there meanwhile is kept, and an error.
