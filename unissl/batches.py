@@ -75,14 +75,7 @@ class Views(Protocol):
     def __len__(self) -> int: ...
 
     def __call__(
-        self,
-        view: str,
-        rows: Rows,
-        *,
-        seed: int = 0,
-        step: int = 0,
-        stream: str = "",
-        positions: slice | None = None,
+        self, view: str, rows: Rows, *, seed: int = 0, step: int = 0, stream: str = "", positions: slice | None = None
     ) -> Tensor: ...
 
 
@@ -107,12 +100,9 @@ class Batches:
 
     def _stream_at(self, name: str, stream: Stream, step: int, promoted: Promoted) -> StreamBatch:
         subset = self._source(stream.source, promoted)
-        size = max(1, round(stream.ratio * self._base_size(stream.source)))
+        size = self.config.unlabelled if stream.source == "unlabelled" else self.config.labelled
         positions = draw_positions(self.seed, name, len(subset.rows), step * size, size)
-        local = local_slice(size)
-        address: dict[str, Any] = {"seed": self.seed, "step": step, "stream": name, "positions": local}
-        views = {view: self.views(view, subset.rows[positions[local]], **address) for view in stream.views}
-        return self._batch(subset, positions, views)
+        return self._batch(subset, positions, stream.views, step=step, stream=name)
 
     def scan(
         self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
@@ -128,14 +118,7 @@ class Batches:
         subset = self._source(source, promoted)
         for start in range(0, len(subset.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(subset.rows)))
-            local = local_slice(len(positions))
-            address: dict[str, Any] = {
-                "seed": self.seed,
-                "step": seed_step,
-                "stream": f"scan-{source}",
-                "positions": slice(start + local.start, start + local.stop),
-            }
-            yield self._batch(subset, positions, {view: self.views(view, subset.rows[positions[local]], **address)})
+            yield self._batch(subset, positions, (view,), start, step=seed_step, stream=f"scan-{source}")
 
     def _source(self, source: Source, promoted: Promoted) -> Subset:
         subset = self.subsets[source]
@@ -145,13 +128,15 @@ class Batches:
         rows = np.concatenate([subset.rows, self.subsets["unlabelled"].rows[positions.cpu().numpy()]])
         return Subset(rows, torch.cat([subset.targets, targets.to(subset.targets)]))
 
-    def _batch(self, subset: Subset, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
-        index = torch.from_numpy(positions)
+    def _batch(
+        self, subset: Subset, positions: Rows, views: tuple[str, ...], start: int = 0, **address: Any
+    ) -> StreamBatch:
+        """The images at ``positions`` of a subset; ``start`` is the place of the first, which keys its random views."""
+        index, local = torch.from_numpy(positions), local_slice(len(positions))
+        rows, places = subset.rows[positions[local]], slice(start + local.start, start + local.stop)
+        made = {view: self.views(view, rows, seed=self.seed, positions=places, **address) for view in views}
         target = None if subset.targets is None else subset.targets[index].to(self.device)
-        return StreamBatch(views, index.to(self.device), target)
-
-    def _base_size(self, source: Source) -> int:
-        return self.config.unlabelled if source == "unlabelled" else self.config.labelled
+        return StreamBatch(made, index.to(self.device), target)
 
 
 def whole(shares: Batch) -> Batch:

@@ -108,14 +108,10 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class Stream:
-    """One batch that a method requests in every step: its source, its views, its size.
-
-    The size is ``ratio`` times the configured batch size of the source (64 labelled, 448 unlabelled in the paper).
-    """
+    """One batch that a method requests in every step: its source, whose batch size is configured, and its views."""
 
     source: Source
     views: tuple[str, ...]
-    ratio: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from method_cases import make_batches, make_split
 
 from unissl.batches import BatchConfig, draw_positions, subsets
 from unissl.methods.fixmatch import FixMatchConfig
-from unissl.types import Stream
 
 SPLIT = make_split(3, pool_size=11)
 BATCHES = make_batches(FixMatchConfig(), SPLIT)
@@ -68,12 +67,6 @@ def test_targets_are_one_hot_and_only_for_labelled_images() -> None:
     assert batch["unlabelled"].target is None
     with pytest.raises(ValueError, match="no targets"):
         _ = batch["unlabelled"].targets
-
-
-def test_ratio_scales_the_batch_of_its_source_and_never_to_nothing() -> None:
-    streams = {"half": Stream("labelled", ("weak",), 0.5), "few": Stream("unlabelled", ("weak",), 0.01)}
-    batch = replace(BATCHES, streams=streams).at(0)
-    assert (len(batch["half"]), len(batch["few"])) == (3, 1)
 
 
 def test_images_are_those_of_the_rows() -> None:

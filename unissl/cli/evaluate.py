@@ -22,9 +22,6 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from rich.table import Table
 
     from unissl.cli.printing import show
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl.config import read_toml
     from unissl.errors import UserError
     from unissl.inference.evaluate import evaluate_model

@@ -36,14 +36,11 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
     out
         File to write, .csv or .parquet; by default CSV to the terminal. An existing one is not overwritten.
     """
-    from unissl.cli.process import prepare_process
-
     if out is not None:
         if out.exists():
             raise UserError(f"{out} exists already; choose another --out.")
         if out.suffix.lower() not in TABLE_SUFFIXES:
             raise UserError(f"{out} would have to be a table of type {out.suffix}; end --out in .csv or .parquet.")
-    prepare_process()
     import torch
 
     from unissl.inference.image_source import open_images

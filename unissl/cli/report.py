@@ -22,9 +22,6 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
         HTML file to write; by default report.html in the run folder. An earlier report is overwritten, any other file
         is not.
     """
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl.report.html import write_report
     from unissl.run_folder import RunFolder
 

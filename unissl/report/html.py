@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from unissl.errors import UserError
-from unissl.plots import charts
+from unissl.plots import charts, curves
+from unissl.plots.embedding import embedding_map, project_2d
+from unissl.plots.output import inline_svg
 from unissl.report import formatting, galleries
 from unissl.report.data import ReportData
 from unissl.report.findings import collect_findings
 from unissl.report.load_run import RunRecord, read_record
-from unissl.report.page_charts import confusion_matrix, draw_charts
-from unissl.report.samples import collect_samples
+from unissl.report.samples import MAX_POINTS, Samples, collect_samples
 from unissl.run.inputs import RunInputs
 from unissl.run.schema import selective_accuracies
 from unissl.run_folder import RunFolder
@@ -115,6 +117,55 @@ def render(data: ReportData) -> str:
 
 def make_printable(value: Any) -> Any:
     return charts.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def draw_charts(data: ReportData) -> dict[str, Markup]:
+    """Inline SVG by the name of the chart."""
+    record, summary, names = data.record, data.summary, data.names
+    figures: dict[str, tuple[Figure, str]] = {}
+    if "pool" in summary:
+        figures["distribution"] = (
+            charts.class_distribution(summary["pool"], names, title=False),
+            "Bars: unlabelled images by predicted class",
+        )
+    if "accuracy" in summary:
+        runs = {record.method.title: record.metrics}
+        if record.baseline is not None:
+            runs["labels-only baseline"] = record.baseline.metrics
+        figures["accuracy"] = (curves.accuracy_curves(runs), "Line: test accuracy by training step")
+    matrix = confusion_matrix(record)
+    if matrix is not None:
+        table = {"confusion_matrix": matrix, "class_names": names}
+        figures["confusion"] = (charts.confusion(table, title=False), "Matrix: true classes against predicted ones")
+    figures["losses"] = (curves.loss_curves(record.metrics), "Lines: loss terms by training step")
+    selected = curves.selected_curve(record.metrics)
+    if selected is not None:
+        figures["selected"] = (selected, "Line: fraction of pseudo-labels in use by training step")
+    if data.bins:
+        figures["reliability"] = (charts.reliability_diagram(data.bins), "Points: accuracy by confidence")
+    if data.samples is not None:
+        figures["embedding"] = (draw_embedding(data.samples, names), "Points: images, placed by similarity of features")
+    return {name: Markup(inline_svg(figure, name, alt)) for name, (figure, alt) in figures.items()}
+
+
+def draw_embedding(samples: Samples, names: list[str]) -> Figure:
+    labelled = min(len(samples.features), MAX_POINTS // 2)
+    features = np.concatenate([samples.features[:labelled], samples.pool_features])
+    classes = [samples.predictions.classes[:labelled]]
+    if samples.pool_predictions is not None:
+        classes.append(samples.pool_predictions.classes)
+    return embedding_map(project_2d(features), np.concatenate(classes), np.arange(len(features)) < labelled, names)
+
+
+def confusion_matrix(record: RunRecord) -> Labels | None:
+    """Rows true and columns predicted (C, C), of the test images or, without any, of the cross-validation."""
+    if "confusion_matrix" in record.summary:
+        return np.array(record.summary["confusion_matrix"], dtype=np.int64)
+    if record.predictions is None:
+        return None
+    counts = np.zeros((len(record.names),) * 2, dtype=np.int64)
+    np.add.at(counts, (record.predictions.truth, record.predictions.predicted), 1)
+    return counts
 
 
 def make_galleries(data: ReportData) -> dict[str, Any]:
