@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,12 @@ class RunFolder:
     def check_unused(self) -> None:
         """Raise if the folder holds anything: a run never overwrites files."""
         with explain_disk_errors(self.path):  # its name may be too long
-            used = self.path.exists() and (not self.path.is_dir() or any(_visible(self.path)))
-        if used:
+            is_file = self.path.exists() and not self.path.is_dir()
+            holds_files = self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir())
+        if is_file or holds_files:
             if self.holds_run:
                 raise UserError(f"{self.path} already holds a run; choose another --out, or continue it with --resume.")
-            what = "is not empty" if self.path.is_dir() else "is a file"
-            raise UserError(f"{self.path} {what}; choose another --out.")
+            raise UserError(f"{self.path} is {'a file' if is_file else 'not empty'}; choose another --out.")
 
     def create(self) -> None:
         with explain_disk_errors(self.path):
@@ -129,12 +129,8 @@ class RunFolder:
             reject_many_values(text)  # of all lines together
             lines = [parse_json(line) for line in text.split("\n") if line]
             reject_surrogates(lines)
+            if not all(isinstance(line, dict) for line in lines):
+                raise ValueError("a line is no object")
         except (ValueError, OSError):
             raise UserError(f"{self.metrics} is damaged; restore it or train again.") from None
-        if not all(isinstance(line, dict) for line in lines):
-            raise UserError(f"{self.metrics} is damaged; restore it or train again.")
         return lines
-
-
-def _visible(folder: Path) -> Iterator[Path]:
-    return (entry for entry in folder.iterdir() if not entry.name.startswith("."))

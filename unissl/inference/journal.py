@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unissl.errors import UserError
-from unissl.inference.predict_files import CHUNK
+from unissl.inference.model import CHUNK
 from unissl.inference.prediction_table import NOT_READ, NUMERIC_COLUMNS, READ, RECORD, Records
 from unissl.inference.review import REASONS
 from unissl.run_folder import RunFolder
@@ -124,7 +124,7 @@ class PredictionJournal:
 
 
 def are_records(block: Records, classes: int) -> bool:
-    """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost disk block is not."""
+    """Whether every record is one that :mod:`unissl.inference.model` writes: a lost disk block is not."""
     states, index = block["state"], block["class_index"]
     known = (index >= 0) & (index < classes) & (block["review"] < len(REASONS))
     numbers = np.all([np.isfinite(block[name]) for name in NUMERIC_COLUMNS], axis=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,9 @@ from unissl.errors import UserError
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
 from unissl.evaluation.predictions import Predictions, Probabilities, features_of, outlier_scores_of, predict_rows
 from unissl.features import BATCH, FrozenBackbone, WithBackbone
-from unissl.inference.image_source import open_images
+from unissl.inference.image_source import DecodedChunk, ImageSource, open_images
 from unissl.inference.manifest import Manifest, read_manifest
-from unissl.inference.predict_files import decode_chunks, predict_chunks
-from unissl.inference.prediction_table import PredictionTable, to_arrow
+from unissl.inference.prediction_table import NOT_READ, RECORD, PredictionTable, Records, to_arrow, to_records
 from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
@@ -32,13 +31,19 @@ from unissl.nets.external import check_trusted_code
 from unissl.nets.heads import LinearHead, MLPHead
 from unissl.run_folder import RunFolder
 from unissl.types import DataInfo, Floats, Outputs, Pixels, Prediction
+from unissl.utils.allocator import keep_freed_memory
 from unissl.utils.atomic import write_json, write_tensors
 from unissl.utils.bounded_io import regular_path
+from unissl.utils.daemon_pool import DaemonPool
 from unissl.utils.file_names import writable
 
 NO_POOL = 1
 """Size of per-image state of methods that keep some for every image of the pool; inference needs none."""
 BATCH_SIZE = 256
+CHUNK = 256
+"""Images that are decoded and predicted together: memory holds two chunks, and a kill costs at most one. Chunks start
+at fixed positions, so a restart puts the same images through the network together, and its predictions are equal to the
+last bit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,6 +130,39 @@ class Model:
     def backbone(self) -> FrozenBackbone | None:
         """The backbone whose features the network was trained on, if there is one."""
         return next((part.front for part in self.module.modules() if isinstance(part, WithBackbone)), None)
+
+
+def decode_chunks(
+    source: ImageSource, shape: tuple[int, int, int], done: int = 0
+) -> Iterator[tuple[int, int, DecodedChunk]]:
+    """First position, number of images and decoded images of each chunk after the first ``done`` images."""
+    if done % CHUNK and done != len(source):
+        raise ValueError("predictions resume at the start of a chunk")
+    with keep_freed_memory(), DaemonPool(1) as background:
+        ahead = background.submit(source.decode, done, done + CHUNK, shape)
+        for start in range(done, len(source), CHUNK):
+            chunk, after = ahead.result(), start + CHUNK
+            ahead = background.submit(source.decode, after, after + CHUNK, shape)
+            yield start, min(CHUNK, len(source) - start), chunk
+
+
+def predict_chunks(
+    model: Model, source: ImageSource, done: int = 0, batch_size: int | None = None
+) -> Iterator[tuple[Records, dict[int, str]]]:
+    """Records of the images after the first ``done``, chunk by chunk; with the reasons, by position in the chunk, why
+    images could not be read."""
+    for _, count, chunk in decode_chunks(source, model.manifest.image_shape, done):
+        yield predict_chunk(model, chunk, count, batch_size), chunk.reasons
+
+
+def predict_chunk(model: Model, chunk: DecodedChunk, count: int, batch_size: int | None = None) -> Records:
+    """Records of the ``count`` images of a chunk."""
+    records = np.zeros(count, dtype=RECORD)
+    records["state"] = NOT_READ
+    if chunk.positions:
+        predictions = model.predict_pixels(chunk.pixels, batch_size)
+        records[chunk.positions] = to_records(predictions, model.manifest.review_thresholds)
+    return records
 
 
 class Calibrated(nn.Module):

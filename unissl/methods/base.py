@@ -77,6 +77,8 @@ class Method(nn.Module):
     """Base class. A subclass sets the class variables and writes ``losses``; the rest has working defaults."""
 
     Config: ClassVar[type[MethodConfig]]
+    name: ClassVar[str]
+    """That of ``Config``."""
     title: ClassVar[str]
     venue: ClassVar[str]
     family: ClassVar[str]
@@ -89,6 +91,11 @@ class Method(nn.Module):
     """The method predicts with heads of its own; the network's head is removed, so that no untrained one is saved."""
     taps: ClassVar[tuple[str, ...]] = ()
     """Inner feature maps that the network returns for the method."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Config" in vars(cls):
+            cls.name = cls.Config.model_fields["name"].default
 
     def __init__(self, cfg: Any, info: DataInfo) -> None:
         super().__init__()

@@ -79,9 +79,10 @@ class ReportData:
     @classmethod
     def of(cls, record: RunRecord, samples: Samples | None, no_images_reason: str = "") -> Self:
         bins, error = calibration(record)
-        predicted = record.summary.get("pool", {}).get("predicted", [])
-        issues = NO_LABELS if samples is None else check_labels(samples, absent_classes(predicted))
-        outliers = None if samples is None else samples.outliers
+        issues, outliers = NO_LABELS, None
+        if samples is not None:
+            absent = absent_classes(record.summary.get("pool", {}).get("predicted", []))
+            issues, outliers = check_labels(samples, absent), samples.outliers
         if outliers is None and record.pool is not None:
             outliers = outliers_by_score(record.pool["outlier_score"], record.pool["class_index"])
         return cls(record, headline(record), samples, outliers, issues, bins, error, no_images_reason)
@@ -97,8 +98,7 @@ class ReportData:
     @property
     def predicted(self) -> Sequence[int]:
         """Images of the pool by predicted class; empty without a pool."""
-        counts: Sequence[int] = self.summary.get("pool", {}).get("predicted", [])
-        return counts
+        return list(self.summary.get("pool", {}).get("predicted", []))
 
     @cached_property
     def skipped(self) -> list[SkippedGroup]:
@@ -107,8 +107,7 @@ class ReportData:
 
     @property
     def image_issues(self) -> Sequence[Mapping[str, Any]]:
-        issues: Sequence[Mapping[str, Any]] = self.summary.get("image_issues", [])
-        return issues
+        return list(self.summary.get("image_issues", []))
 
     @cached_property
     def duplicates(self) -> Sequence[DuplicateGroup]:
@@ -138,19 +137,15 @@ def headline(record: RunRecord) -> Headline:
 
 
 def _labels_only(record: RunRecord, accuracy: float) -> list[BaselineScore]:
-    """The labels-only network, if the run has one."""
+    """The labels-only network, if the run has one. The interval of the gain is paired over the same images, so that the
+    difficulty of the images does not widen it."""
     baseline = None if record.baseline is None else accuracy_interval(record.baseline.summary)
-    if baseline is None:
+    if record.baseline is None or baseline is None:
         return []
-    return [BaselineScore("labels-only", baseline.value, accuracy - baseline.value, _gain_interval(record))]
-
-
-def _gain_interval(record: RunRecord) -> Interval | None:
-    """Paired over the same images, so that the difficulty of the images does not widen it."""
-    predictions, baseline = record.predictions, None if record.baseline is None else record.baseline.predictions
-    if predictions is None or baseline is None or not predictions.comparable(baseline):
-        return None
-    return paired_gain(predictions.correct, baseline.correct)
+    ours, theirs, interval = record.predictions, record.baseline.predictions, None
+    if ours is not None and theirs is not None and ours.comparable(theirs):
+        interval = paired_gain(ours.correct, theirs.correct)
+    return [BaselineScore("labels-only", baseline.value, accuracy - baseline.value, interval)]
 
 
 def absent_classes(predicted: Sequence[int]) -> list[int]:

@@ -171,17 +171,15 @@ def confusion_matrix(record: RunRecord) -> Labels | None:
 def make_galleries(data: ReportData) -> dict[str, Any]:
     """Thumbnails by gallery; empty ones where there is nothing to show."""
     sections: dict[str, Any] = {"label_issues": [], "outliers": [], "more_outliers": [], "classes": []}
-    samples, names, pool = data.samples, data.names, data.record.pool
+    samples, names, pool, issues = data.samples, data.names, data.record.pool, data.label_issues
     if samples is None:
         return sections
-    thumbnails = samples.thumbnails
-    sections["label_issues"] = galleries.label_issue_gallery(
-        thumbnails, samples.rows, samples.labels, data.label_issues, names
-    )
+    shown = samples.thumbnails
+    sections["label_issues"] = galleries.label_issue_gallery(shown, samples.rows, samples.labels, issues, names)
     if pool is not None and data.outliers is not None:
-        first, more = galleries.outlier_gallery(thumbnails, pool["row"], data.outliers, names)
-        sections |= {"outliers": first, "more_outliers": more}
-        sections["classes"] = galleries.class_galleries(thumbnails, pool, names)
+        first, more = galleries.outlier_gallery(shown, pool["row"], data.outliers, names)
+        classes = galleries.class_galleries(shown, pool, names)
+        sections |= {"outliers": first, "more_outliers": more, "classes": classes}
     return sections
 
 
@@ -230,21 +228,18 @@ def duplicate_rows(data: ReportData) -> list[dict[str, Any]]:
         for copy, entry in zip(group.copies, stored["copies"], strict=True):
             label = "" if copy.label is None else f" = {data.names[copy.label]}"
             images.append(f"{entry.get('file') or f'row {copy.row}'} ({copy.part}{label})")
-        issues = ["test image in training"] if group.leaks_test else []
-        issues += ["labels disagree"] if group.labels_disagree else []
-        issue = "; ".join(issues)
+        found = {"test image in training": group.leaks_test, "labels disagree": group.labels_disagree}
+        issue = "; ".join(text for text, applies in found.items() if applies)
         rows.append({"kind": group.kind, "images": ", ".join(images), "issue": issue, "thumbnails": thumbnails})
     return rows
 
 
-def _short_hash(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
 def run_facts(record: RunRecord) -> dict[str, str]:
     """What identifies a run."""
-    summary, manifest, split = record.summary, record.manifest, record.folder.split
+    summary, manifest, split_hash = record.summary, record.manifest, "no split file"
+    if record.folder.split.exists():
+        with open_file(record.folder.split) as file:
+            split_hash = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     return {
         "method": summary["method"],
         "network": f"{summary['net']}, {summary['parameters']:,} parameters",
@@ -259,5 +254,5 @@ def run_facts(record: RunRecord) -> dict[str, str]:
         "steps": f"{summary['steps']:,}",
         "time": f"{summary['seconds']:,.0f} s",
         "config hash": summary["config"],
-        "split hash": _short_hash(split) if split.exists() else "no split file",
+        "split hash": split_hash,
     }

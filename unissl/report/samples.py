@@ -84,17 +84,10 @@ def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Sampl
         if len(pool):
             pool_predictions, pool_features = predict_with_features(forward, views, pool, model.batch_size, progress)
     data = record.config.data
-    thumbnails = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
+    shown = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
+    test = None if dataset.test is None else Thumbnails(dataset.test, None)
     return Samples(
-        thumbnails,
-        labelled,
-        labels,
-        predictions,
-        features,
-        pool_predictions,
-        pool_features,
-        outliers,
-        None if dataset.test is None else Thumbnails(dataset.test, None),
+        shown, labelled, labels, predictions, features, pool_predictions, pool_features, outliers, test_thumbnails=test
     )
 
 
