@@ -104,17 +104,11 @@ class Batches:
         positions = draw_positions(self.seed, name, len(subset.rows), step * size, size)
         return self._batch(subset, positions, stream.views, step=step, stream=name)
 
-    def scan(
-        self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
-    ) -> Iterator[StreamBatch]:
-        """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
-        for share in self.scan_shares(source, view, seed_step, promoted):
-            yield whole({source: share})[source]
-
     def scan_shares(
         self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
     ) -> Iterator[StreamBatch]:
-        """The same with the views of this process's rows alone."""
+        """Every image of a source once and in order, in one view of this process's rows alone; random views are keyed
+        by ``seed_step``."""
         subset = self._source(source, promoted)
         for start in range(0, len(subset.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(subset.rows)))

@@ -121,5 +121,4 @@ def nearest_mean(features: Tensor, known: Labels, rows: Labels) -> Labels:
     unit = normalize(features, dim=1)
     classes = np.unique(known[known != UNLABELLED])
     means = torch.stack([unit[torch.from_numpy(known == label)].mean(0) for label in classes])
-    nearest_class: Labels = classes[(unit[torch.from_numpy(rows)] @ normalize(means, dim=1).T).argmax(1).numpy()]
-    return nearest_class
+    return np.asarray(classes[(unit[torch.from_numpy(rows)] @ normalize(means, dim=1).T).argmax(1).numpy()])

@@ -18,7 +18,7 @@ from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
-from unissl.evaluation.predictions import Predictions, Probabilities, features_of, outlier_scores_of, predict_rows
+from unissl.evaluation.predictions import Predictions, features_of, outlier_scores_of, predict_rows
 from unissl.features import BATCH, FrozenBackbone, WithBackbone
 from unissl.inference.image_source import DecodedChunk, ImageSource, open_images
 from unissl.inference.manifest import Manifest, read_manifest
@@ -89,7 +89,7 @@ class Model:
             return PredictionTable(to_arrow(records, self.class_names, row=range(len(source))))
         return PredictionTable(to_arrow(records, self.class_names, file=[writable(file) for file in source.files]))
 
-    def predict_proba(self, images: Any, *, batch_size: int | None = None) -> Probabilities:
+    def predict_proba(self, images: Any, *, batch_size: int | None = None) -> Floats:
         """Class probabilities (n, C); NaN for a file that cannot be read."""
         return self._rows(images, lambda pixels: self.predict_pixels(pixels, batch_size).probs)
 

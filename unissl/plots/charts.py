@@ -88,8 +88,9 @@ def confusion(summary: Mapping[str, Any], title: bool = True) -> Figure:
             colour, text = "white" if share > 0.5 else "black", str(matrix[row, column])
             ax.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
     ax.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")
-    ax.set_yticks(range(len(names)), [plain(name) for name in names])
-    _name_classes(ax, names)
+    labels, long = [plain(name) for name in names], max(len(name) for name in names) > 3
+    ax.set_xticks(range(len(names)), labels, rotation=45 if long else 0, ha="right" if long else "center")
+    ax.set_yticks(range(len(names)), labels)
     ax.set_xlabel("predicted")
     ax.set_ylabel("true")
     if title:
@@ -120,13 +121,6 @@ def reliability_diagram(bins: Sequence[Bin]) -> Figure:
     ax.set(xlim=(0, 1.06), ylim=(0, 1.08), xlabel="confidence", ylabel="accuracy")
     ax.legend(frameon=False, loc="upper left", markerscale=0.5)
     return figure
-
-
-def _name_classes(ax: Axes, names: Sequence[str]) -> None:
-    if len(names) <= MAX_CELLS:
-        long = max(len(name) for name in names) > 3
-        labels = [plain(name) for name in names]
-        ax.set_xticks(range(len(names)), labels, rotation=45 if long else 0, ha="right" if long else "center")
 
 
 def printable(text: str) -> str:

@@ -132,15 +132,17 @@ def draw_charts(data: ReportData) -> dict[str, Markup]:
         runs = {record.method.title: record.metrics}
         if record.baseline is not None:
             runs["labels-only baseline"] = record.baseline.metrics
-        figures["accuracy"] = (curves.accuracy_curves(runs), "Line: test accuracy by training step")
+        figures["accuracy"] = (curves.panel(curves.draw_accuracy, runs), "Line: test accuracy by training step")
     matrix = confusion_matrix(record)
     if matrix is not None:
         table = {"confusion_matrix": matrix, "class_names": names}
         figures["confusion"] = (charts.confusion(table, title=False), "Matrix: true classes against predicted ones")
-    figures["losses"] = (curves.loss_curves(record.metrics), "Lines: loss terms by training step")
-    selected = curves.selected_curve(record.metrics)
-    if selected is not None:
-        figures["selected"] = (selected, "Line: fraction of pseudo-labels in use by training step")
+    figures["losses"] = (curves.panel(curves.draw_losses, record.metrics), "Lines: loss terms by training step")
+    if selected := curves.selected_by_step(record.metrics):
+        figures["selected"] = (
+            curves.panel(curves.draw_selected, selected),
+            "Line: fraction of pseudo-labels in use by training step",
+        )
     if data.bins:
         figures["reliability"] = (charts.reliability_diagram(data.bins), "Points: accuracy by confidence")
     if data.samples is not None:
