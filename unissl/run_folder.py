@@ -1,18 +1,5 @@
-"""The run folder: the only thing that passes between training and every other verb. Every file name is here.
-
-config.toml                 the configuration, everything that had an effect
-split.json                  which images were labelled and which were the pool
-data_fingerprint.json       hashes of the images and labels
-metrics.jsonl               one line per logged step and per evaluation
-checkpoints/                the newest states that training can resume from
-model.safetensors           the inference module, with manifest.json
-predictions.parquet         predictions for the pool
-test_predictions.parquet    predictions for the test images
-cross_validation.json       without test images: predictions for left-out labels (until then the refits are in folds/)
-baseline/                   the labels-only run
-summary.json                accuracies, recalls and the confusion matrix; present once the run is finished
-plots/                      charts
-report.html                 all of it on one page
+"""The run folder: the only thing that passes between training and every other verb. Every file name is
+here; docs/operations.md describes the files.
 """
 
 from __future__ import annotations
@@ -49,7 +36,7 @@ class RunFolder:
         self.predictions = self.path / "predictions.parquet"
         self.test_predictions = self.path / "test_predictions.parquet"
         self.cross_validation = self.path / "cross_validation.json"
-        self.folds = self.path / "folds"
+        self.folds = self.path / "folds"  # refits of the cross-validation, until it is complete
         self.summary = self.path / "summary.json"
         self.plots = self.path / "plots"
         self.report = self.path / "report.html"

@@ -22,16 +22,11 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
 
     Example: unissl demo --seed 1 --out runs/demo-1
 
-    Parameters
-    ----------
-    out
-        Folder for the three runs and the summary.
-    seed
-        Random seed for split, initialisation, batch order and augmentation.
-    steps
-        Training steps of each method; by default those of the recipe.
-    threads
-        CPU threads.
+    Args:
+        out: Folder for the three runs and the summary.
+        seed: Random seed for split, initialisation, batch order and augmentation.
+        steps: Training steps of each method; by default those of the recipe.
+        threads: CPU threads.
     """
     from rich.table import Table
 

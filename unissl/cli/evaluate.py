@@ -12,12 +12,9 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
 
     Example: unissl evaluate runs/first
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    test
-        Other test images: a folder with one subfolder per class, or a parquet file.
+    Args:
+        run: Run folder.
+        test: Other test images: a folder with one subfolder per class, or a parquet file.
     """
     from rich.table import Table
 

@@ -16,10 +16,8 @@ def datasets(*, markdown: bool = False) -> None:
 
     Example: unissl datasets
 
-    Parameters
-    ----------
-    markdown
-        Print the table of docs/datasets.md.
+    Args:
+        markdown: Print the table of docs/datasets.md.
     """
     from unissl.data import known
 
@@ -36,10 +34,8 @@ def methods(*, markdown: bool = False) -> None:
 
     Example: unissl methods
 
-    Parameters
-    ----------
-    markdown
-        Print the table of docs/methods.md.
+    Args:
+        markdown: Print the table of docs/methods.md.
     """
     from unissl.methods.registry import all_methods
 

@@ -27,10 +27,8 @@ def list_(*, format: Format = "table") -> None:
 
     Example: unissl paper list
 
-    Parameters
-    ----------
-    format
-        table for people, md for documents, csv or json for programs.
+    Args:
+        format: table for people, md for documents, csv or json for programs.
     """
     from unissl_paper.experiments.listing import HEAD, format_listing, listing
 
@@ -105,10 +103,8 @@ def run(name: str, /, *, options: GridOptions | None = None) -> None:
 
     Example: unissl paper run table1 --scale mini --methods sage,fixmatch --seeds 0 --jobs 2
 
-    Parameters
-    ----------
-    name
-        The experiment, e.g. table1 (see `unissl paper list`).
+    Args:
+        name: The experiment, e.g. table1 (see `unissl paper list`).
     """
     from unissl.cli.paper_run import run_experiment
     from unissl.cli.process import prepare_process
@@ -136,24 +132,15 @@ def table(
 
     Example: unissl paper table table1 --scale mini
 
-    Parameters
-    ----------
-    name
-        An experiment (see `unissl paper list`), or gain for the average gain over data sets.
-    format
-        md, latex and html for people; csv for programs, a number per line.
-    scale
-        Which runs: full, mini or mid.
-    methods
-        Methods (rows), comma-separated, e.g. sage,fixmatch.
-    columns
-        Columns, comma-separated, e.g. cifar10-a100.
-    seeds
-        Seeds, e.g. 0,1,2 or 0-4; by default those that are finished.
-    runs
-        Folder of all runs of all experiments: the --out of `unissl paper run`.
-    out
-        File to write; an existing one is not overwritten. By default the table is printed.
+    Args:
+        name: An experiment (see `unissl paper list`), or gain for the average gain over data sets.
+        format: md, latex and html for people; csv for programs, a number per line.
+        scale: Which runs: full, mini or mid.
+        methods: Methods (rows), comma-separated, e.g. sage,fixmatch.
+        columns: Columns, comma-separated, e.g. cifar10-a100.
+        seeds: Seeds, e.g. 0,1,2 or 0-4; by default those that are finished.
+        runs: Folder of all runs of all experiments: the --out of `unissl paper run`.
+        out: File to write; an existing one is not overwritten. By default the table is printed.
     """
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
@@ -189,21 +176,14 @@ def figure(
 
     Example: unissl paper figure pseudo-labels runs/fixmatch SAGE=runs/sage --out pseudo-labels.pdf
 
-    Parameters
-    ----------
-    name
-        settings, pseudo-labels, tsne, silhouette, similarity, stability, ablation, ablation-pseudo-labels, gri-losses,
-        lambda, beta, anchors-k, failure-boundary or overhead.
-    folders
-        Run folders; by default the experiment's runs of the given scale.
-    scale
-        Which runs of the experiment: full, mini or mid.
-    runs
-        Folder of all runs of all experiments: the --out of `unissl paper run`.
-    root
-        For the figure settings without run folders: folder of the data set.
-    out
-        File to write, .svg, .pdf or .png; an existing one is not overwritten. By default NAME.svg.
+    Args:
+        name: settings, pseudo-labels, tsne, silhouette, similarity, stability, ablation, ablation-pseudo-labels,
+            gri-losses, lambda, beta, anchors-k, failure-boundary or overhead.
+        folders: Run folders; by default the experiment's runs of the given scale.
+        scale: Which runs of the experiment: full, mini or mid.
+        runs: Folder of all runs of all experiments: the --out of `unissl paper run`.
+        root: For the figure settings without run folders: folder of the data set.
+        out: File to write, .svg, .pdf or .png; an existing one is not overwritten. By default NAME.svg.
     """
     path = out or Path(f"{name}.svg")
     if path.exists():

@@ -27,14 +27,10 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
 
     Example: unissl predict runs/first photos/ --out predictions.csv
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    images
-        Image files, or folders of them.
-    out
-        File to write, .csv or .parquet; by default CSV to the terminal. An existing one is not overwritten.
+    Args:
+        run: Run folder.
+        images: Image files, or folders of them.
+        out: File to write, .csv or .parquet; by default CSV to the terminal. An existing one is not overwritten.
     """
     if out is not None:
         if out.exists():

@@ -14,13 +14,10 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
 
     Example: unissl report runs/first
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    out
-        HTML file to write; by default report.html in the run folder. An earlier report is overwritten, any other file
-        is not.
+    Args:
+        run: Run folder.
+        out: HTML file to write; by default report.html in the run folder. An earlier report is overwritten, any other
+            file is not.
     """
     from unissl.report.html import write_report
     from unissl.run_folder import RunFolder
