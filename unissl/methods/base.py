@@ -87,8 +87,6 @@ class Method(nn.Module):
     """Half a line for the table of the README."""
     link: ClassVar[str]
     needs: ClassVar[frozenset[Needs]] = frozenset()
-    replaces_head: ClassVar[bool] = False
-    """The method predicts with heads of its own; the network's head is removed, so that no untrained one is saved."""
     taps: ClassVar[tuple[str, ...]] = ()
     """Inner feature maps that the network returns for the method."""
 
@@ -170,10 +168,24 @@ class InferenceModel(nn.Module):
         return cast(Method, self.heads).predict(cast(Network, self.net), x)
 
 
+class HeadsMethod(Method):
+    """A method that predicts with ``heads`` of its own, a module with a method ``predict``, which are shipped with the
+    network. The network's head is removed, so that no untrained one is saved."""
+
+    heads: Any
+
+    def predict(self, net: Network, x: Tensor) -> Prediction:
+        prediction: Prediction = self.heads.predict(net, x)
+        return prediction
+
+    def inference_module(self, net: nn.Module) -> nn.Module:
+        return InferenceModel(net, self.heads)
+
+
 def attach_method(net: nn.Module, method: type[Method]) -> None:
     """Make the network return the inner maps that a method reads, and remove a head that the method replaces."""
     cast(Any, net).wanted_taps = method.taps
-    if method.replaces_head:
+    if issubclass(method, HeadsMethod):
         cast(Any, net).head = nn.Identity()
 
 

@@ -41,7 +41,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import InferenceModel, Method, MethodConfig, Network
+from unissl.methods.base import HeadsMethod, MethodConfig, Network
 from unissl.ops.keyed_random import keyed_generator
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -107,12 +107,11 @@ class OpenHead(nn.Linear):
         return Prediction(logits[:, :-1], feat, logits.softmax(-1)[:, -1])
 
 
-class SCOMatch(Method):
+class SCOMatch(HeadsMethod):
     Config = SCOMatchConfig
     title, venue, family = "SCOMatch", "ECCV 2024", "open-set"
     idea = "open set: the least confident images train an extra outlier class"
     link = "https://arxiv.org/abs/2409.17512"
-    replaces_head = True
 
     def __init__(self, cfg: SCOMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
@@ -170,9 +169,3 @@ class SCOMatch(Method):
         tau_ood = torch.where(inliers > 0, self.cfg.threshold * outliers / inliers.clamp(min=1), self.cfg.outlier_max)
         self.tau_ood.copy_(tau_ood.clamp(self.cfg.outlier_min, self.cfg.outlier_max))
         self.confident.zero_()
-
-    def predict(self, net: Network, x: Tensor) -> Prediction:
-        return self.heads.predict(net, x)
-
-    def inference_module(self, net: nn.Module) -> nn.Module:
-        return InferenceModel(net, self.heads)
