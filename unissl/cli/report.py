@@ -22,9 +22,7 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
     from unissl.report.html import write_report
     from unissl.run_folder import RunFolder
 
-    written = write_report(RunFolder(run), out)
-    if written.no_images_reason:
-        echo(
-            f"no images: {written.no_images_reason} Relative paths in config.toml start at the folder of the training."
-        )
-    echo(f"report: {written.path} ({written.path.stat().st_size / 1e6:.1f} MB)")
+    path, reason = write_report(RunFolder(run), out)
+    if reason:
+        echo(f"no images: {reason} Relative paths in config.toml start at the folder of the training.")
+    echo(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")

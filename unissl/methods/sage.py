@@ -156,14 +156,11 @@ def unit_rows(z: Tensor) -> Tensor:
     return torch.div(z, torch.where(length.isfinite(), length, torch.nan))
 
 
-class ProjectionHead(nn.Sequential):
-    """f (n, d) -> z (n, d): Linear, BatchNorm, LeakyReLU, Linear."""
-
-    def __init__(self, dim: int, init: Literal["torch", "xavier"]) -> None:
-        linear = xavier_linear if init == "xavier" else nn.Linear
-        super().__init__(
-            linear(dim, dim), nn.BatchNorm1d(dim, momentum=0.001, eps=0.001), nn.LeakyReLU(0.1), linear(dim, dim)
-        )
+def projection_head(dim: int, init: Literal["torch", "xavier"]) -> nn.Sequential:
+    """f (n, d) -> z (n, d)."""
+    linear = xavier_linear if init == "xavier" else nn.Linear
+    norm = nn.BatchNorm1d(dim, momentum=0.001, eps=0.001)
+    return nn.Sequential(linear(dim, dim), norm, nn.LeakyReLU(0.1), linear(dim, dim))
 
 
 class SAGE(Method):
@@ -175,9 +172,8 @@ class SAGE(Method):
     def __init__(self, cfg: SAGEConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
         self.aux = xavier_linear(info.feat_dim, info.num_classes) if cfg.auxiliary else None
-        self.project = (
-            ProjectionHead(info.feat_dim, cfg.projection_init) if cfg.contrastive or cfg.consistency else None
-        )
+        relational = cfg.contrastive or cfg.consistency
+        self.project = projection_head(info.feat_dim, cfg.projection_init) if relational else None
         self.drp_confidence = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)

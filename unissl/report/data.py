@@ -48,18 +48,6 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class SkippedGroup:
-    """Files that were left out for the same reason, in their original order."""
-
-    reason: str
-    files: list[str]
-
-    @property
-    def count(self) -> int:
-        return len(self.files)
-
-
-@dataclass(frozen=True)
 class ReportData:
     """A finished run and what the report derives from it. The true labels of the pool are not used."""
 
@@ -101,8 +89,8 @@ class ReportData:
         return list(self.summary.get("pool", {}).get("predicted", []))
 
     @cached_property
-    def skipped(self) -> list[SkippedGroup]:
-        """Files that were left out, by reason."""
+    def skipped(self) -> list[tuple[str, list[str]]]:
+        """Reasons with the files that were left out for them."""
         return group_skipped_files(self.summary.get("skipped", []))
 
     @property
@@ -156,14 +144,14 @@ def absent_classes(predicted: Sequence[int]) -> list[int]:
     return [c for c, count in enumerate(predicted) if count < ABSENT * pool / num_classes]
 
 
-def group_skipped_files(skipped: Sequence[Mapping[str, str]]) -> list[SkippedGroup]:
-    """Groups by reason, the largest first; what differs from file to file, in brackets or numbers, is ignored. A single
+def group_skipped_files(skipped: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
+    """Files by reason, the largest first; what differs from file to file, in brackets or numbers, is ignored. A single
     file with a rare reason is thus not hidden by a thousand others."""
-    groups: dict[str, SkippedGroup] = {}
+    groups: dict[str, tuple[str, list[str]]] = {}
     for item in skipped:
         kind = re.sub(r"\(.*?\)|\d+", "", item["reason"])
-        groups.setdefault(kind, SkippedGroup(item["reason"], [])).files.append(item["file"])
-    return sorted(groups.values(), key=lambda group: -group.count)
+        groups.setdefault(kind, (item["reason"], []))[1].append(item["file"])
+    return sorted(groups.values(), key=lambda group: -len(group[1]))
 
 
 def check_labels(samples: Samples, absent: Sequence[int]) -> LabelIssues:

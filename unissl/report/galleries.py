@@ -48,16 +48,6 @@ class Thumbnail:
     caption: str
 
 
-@dataclass(frozen=True)
-class ClassGallery:
-    """Images of the pool that are predicted as one class."""
-
-    name: str
-    count: int
-    most_confident: list[Thumbnail]
-    least_confident: list[Thumbnail]
-
-
 class Thumbnails:
     """Thumbnails of a table; of a folder they are decoded from the files, since the table may hold tiny images."""
 
@@ -146,7 +136,7 @@ def outlier_gallery(
     return thumbnails.with_captions(rows[first].tolist(), captions), thumbnails.tiny(rows[more].tolist(), alts)
 
 
-def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:
+def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) -> list[dict[str, Any]]:
     """The most and the least confident images of each class; of many classes those with the most uncertain images."""
     classes, confidence = pool["class_index"], pool["confidence"]
     galleries = []
@@ -159,7 +149,8 @@ def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) ->
             )
             for part in confidence_extremes(classes, confidence, c, PER_CLASS)
         )
-        galleries.append(ClassGallery(names[c], int((classes == c).sum()), most, least))
+        count = int((classes == c).sum())
+        galleries.append({"name": names[c], "count": count, "most_confident": most, "least_confident": least})
     return galleries
 
 

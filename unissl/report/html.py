@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
@@ -44,15 +44,9 @@ MAX_FILES = 30
 MAX_CONFUSIONS = 8
 
 
-class WrittenReport(NamedTuple):
-    """Where the page is, and why it has no images if it has none."""
-
-    path: Path
-    no_images_reason: str
-
-
-def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs | None = None) -> WrittenReport:
-    """Write the page, by default as report.html in the run folder; an earlier report is overwritten.
+def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs | None = None) -> tuple[Path, str]:
+    """Write the page, by default as report.html in the run folder; an earlier report is overwritten. Returns its path,
+    and why it has no images if it has none.
 
     With ``inputs`` no image is loaded and no feature is computed again.
     """
@@ -68,7 +62,7 @@ def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs |
     path = out or folder.report
     page = render(ReportData.of(record, samples, reason))
     write_text(path, page, overwrite=out is None or is_overwritable(out))  # it may have changed meanwhile
-    return WrittenReport(path, reason)
+    return path, reason
 
 
 def is_overwritable(path: Path) -> bool:
