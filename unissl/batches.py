@@ -23,6 +23,7 @@ from torch import Tensor
 
 from unissl.config import Settings
 from unissl.distributed.rows import all_gather_rows, local_slice
+from unissl.ops.losses import one_hot
 from unissl.types import Batch, Rows, Source, Split, Stream, StreamBatch
 
 Promoted = tuple[Tensor, Tensor] | None
@@ -52,15 +53,10 @@ class Subset:
 
 def subsets(split: Split) -> dict[Source, Subset]:
     """The sources of a split; the unlabelled one has no targets."""
-
-    def one_hot(labels: Rows) -> Tensor:
-        hot = torch.nn.functional.one_hot(torch.from_numpy(labels), split.num_classes)
-        return hot.to(torch.get_default_dtype())
-
     return {
-        "labelled": Subset(split.labelled, one_hot(split.labels)),
+        "labelled": Subset(split.labelled, one_hot(torch.from_numpy(split.labels), split.num_classes)),
         "unlabelled": Subset(split.unlabelled),
-        "heldout": Subset(split.heldout, one_hot(split.heldout_labels)),
+        "heldout": Subset(split.heldout, one_hot(torch.from_numpy(split.heldout_labels), split.num_classes)),
     }
 
 

@@ -3,7 +3,6 @@ exporters read it here. It is validated, since a model may come from anywhere.""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -113,8 +112,8 @@ def _fits(calibrator: Calibrator, num_classes: int) -> bool:
         return False
 
 
-def parse_manifest(value: Any, path: Path) -> Manifest:
-    """The manifest in the JSON ``value`` of ``path``."""
+def read_manifest(folder: RunFolder) -> Manifest:
+    path, value = folder.manifest, read_json(folder.manifest)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of this version; train again.")
     try:
@@ -122,7 +121,3 @@ def parse_manifest(value: Any, path: Path) -> Manifest:
     except ValidationError as error:
         reason = first_mistake(error)
         raise UserError(f"{path} does not describe a model ({reason}); restore it or train again.") from None
-
-
-def read_manifest(folder: RunFolder) -> Manifest:
-    return parse_manifest(read_json(folder.manifest), folder.manifest)

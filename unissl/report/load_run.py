@@ -81,14 +81,12 @@ def read_record(folder: RunFolder) -> RunRecord:
     """Read and validate the files of a finished run; a UserError names the first file that is damaged."""
     config, results, baseline = build_config(read_toml(folder.config)), read_results(folder), folder.baseline
     return RunRecord(
-        results.summary,
-        results.metrics,
-        results.predictions,
-        folder,
-        config,
-        read_manifest(folder),
-        read_pool_predictions(folder, len(results.summary["class_names"])),
-        read_results(baseline) if baseline.finished else None,
+        **vars(results),
+        folder=folder,
+        config=config,
+        manifest=read_manifest(folder),
+        pool=read_pool_predictions(folder, len(results.summary["class_names"])),
+        baseline=read_results(baseline) if baseline.finished else None,
     )
 
 

@@ -5,7 +5,6 @@ Where a run trained on features of a frozen backbone, these come from the cache 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,11 +170,9 @@ def find_outliers(features: Features, scaler: FeatureScaler, split: Split) -> Ou
     def scaled(rows: Rows) -> Floats:
         return np.asarray(scaler(torch.from_numpy(np.ascontiguousarray(features[rows, 0]))), dtype=np.float32)
 
-    def blocks() -> Iterator[Floats]:
-        for start in range(0, len(split.unlabelled), BLOCK):
-            yield scaled(split.unlabelled[start : start + BLOCK])
-
-    return outliers_by_features(scaled(split.labelled), split.labels, blocks(), split.num_classes)
+    pool = split.unlabelled
+    blocks = (scaled(pool[start : start + BLOCK]) for start in range(0, len(pool), BLOCK))
+    return outliers_by_features(scaled(split.labelled), split.labels, blocks, split.num_classes)
 
 
 def predict_with_features(

@@ -100,14 +100,12 @@ def max_difference(runtime: Runtime, model: Model, images: Images) -> float:
 
 def describe(manifest: Manifest, format: str) -> dict[str, Any]:
     """Everything that a caller needs who has nothing but the exported file."""
-    names = ["class_names", "height", "width", "channels", "calibration", "review_thresholds"]
-    names += ["net", "method", "config", "unissl"]
-    stored = manifest.model_dump(include=set(names))
+    image = {"class_names", "height", "width", "channels", "calibration", "review_thresholds"}
     height, width, channels = manifest.image_shape
     mode = "L" if channels == 1 else "RGB"
     return {
         "format": f"unissl-{format}-1",
-        **{name: stored[name] for name in names},
+        **manifest.model_dump(include=image | {"net", "method", "config", "unissl"}),
         "input": {
             "name": "images",
             "type": "uint8",
