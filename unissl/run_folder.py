@@ -1,5 +1,6 @@
-"""The run folder: the only thing that passes between training and every other verb. Every file name is
-here; docs/operations.md describes the files.
+"""The run folder: the only thing that passes between training and every other verb.
+
+Every file name is here; docs/operations.md describes the files.
 """
 
 from __future__ import annotations

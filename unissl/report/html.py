@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -29,7 +30,6 @@ from unissl.report.samples import MAX_POINTS, Samples, collect_samples
 from unissl.run.inputs import RunInputs
 from unissl.run.schema import selective_accuracies
 from unissl.run_folder import RunFolder
-from unissl.types import Labels
 from unissl.utils.atomic import open_regular, write_text
 from unissl.utils.bounded_io import open_file, read_text
 
@@ -153,7 +153,7 @@ def draw_embedding(samples: Samples, names: list[str]) -> Figure:
     return embedding_map(project_2d(features), np.concatenate(classes), np.arange(len(features)) < labelled, names)
 
 
-def confusion_matrix(record: RunRecord) -> Labels | None:
+def confusion_matrix(record: RunRecord) -> npt.NDArray[np.int64] | None:
     """Rows true and columns predicted (C, C), of the test images or, without any, of the cross-validation."""
     if "confusion_matrix" in record.summary:
         return np.array(record.summary["confusion_matrix"], dtype=np.int64)
@@ -199,7 +199,7 @@ def class_rows(record: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-def frequent_confusions(matrix: Labels | None, names: Sequence[str]) -> list[dict[str, Any]]:
+def frequent_confusions(matrix: npt.NDArray[np.int64] | None, names: Sequence[str]) -> list[dict[str, Any]]:
     """The most frequent pairs of a true and a wrong class in a confusion matrix (C, C)."""
     if matrix is None:
         return []

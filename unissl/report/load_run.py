@@ -19,7 +19,7 @@ from unissl.run.config import RunConfig, build_config
 from unissl.run.predictions_io import Columns, read_pool_predictions, read_test_predictions
 from unissl.run.schema import CrossValidation, Summary, require, require_lines
 from unissl.run_folder import RunFolder
-from unissl.types import Bools, Floats, Labels
+from unissl.types import Bools, Floats, Labels, Rows
 from unissl.utils.atomic import read_json
 
 
@@ -27,7 +27,7 @@ from unissl.utils.atomic import read_json
 class LabelledPredictions:
     """Predictions for images with a known class that no loss has seen: row, true class, predicted class (n,)."""
 
-    rows: Labels
+    rows: Rows
     truth: Labels
     predicted: Labels
     confidence: Floats | None = None

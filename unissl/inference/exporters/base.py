@@ -100,12 +100,12 @@ def max_difference(runtime: Runtime, model: Model, images: Images) -> float:
 
 def describe(manifest: Manifest, format: str) -> dict[str, Any]:
     """Everything that a caller needs who has nothing but the exported file."""
-    image = {"class_names", "height", "width", "channels", "calibration", "review_thresholds"}
+    stored = {"class_names", "height", "width", "channels", "calibration", "review_thresholds"}
     height, width, channels = manifest.image_shape
     mode = "L" if channels == 1 else "RGB"
     return {
         "format": f"unissl-{format}-1",
-        **manifest.model_dump(include=image | {"net", "method", "config", "unissl"}),
+        **manifest.model_dump(include=stored | {"net", "method", "config", "unissl"}),
         "input": {
             "name": "images",
             "type": "uint8",
