@@ -17,16 +17,15 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from unissl.config import Settings
 from unissl.distributed.rows import all_gather_rows, local_slice
-from unissl.types import Batch, Source, Split, Stream, StreamBatch
+from unissl.ops.losses import one_hot
+from unissl.types import Batch, Rows, Source, Split, Stream, StreamBatch
 
-Rows = npt.NDArray[np.int64]
 Promoted = tuple[Tensor, Tensor] | None
 """Positions in the pool (k,) and soft targets (k, C) of images promoted to the labelled set (``Method.promoted``)."""
 
@@ -54,15 +53,10 @@ class Subset:
 
 def subsets(split: Split) -> dict[Source, Subset]:
     """The sources of a split; the unlabelled one has no targets."""
-
-    def one_hot(labels: Rows) -> Tensor:
-        hot = torch.nn.functional.one_hot(torch.from_numpy(labels), split.num_classes)
-        return hot.to(torch.get_default_dtype())
-
     return {
-        "labelled": Subset(split.labelled, one_hot(split.labels)),
+        "labelled": Subset(split.labelled, one_hot(torch.from_numpy(split.labels), split.num_classes)),
         "unlabelled": Subset(split.unlabelled),
-        "heldout": Subset(split.heldout, one_hot(split.heldout_labels)),
+        "heldout": Subset(split.heldout, one_hot(torch.from_numpy(split.heldout_labels), split.num_classes)),
     }
 
 
@@ -77,14 +71,7 @@ class Views(Protocol):
     def __len__(self) -> int: ...
 
     def __call__(
-        self,
-        view: str,
-        rows: Rows,
-        *,
-        seed: int = 0,
-        step: int = 0,
-        stream: str = "",
-        positions: slice | None = None,
+        self, view: str, rows: Rows, *, seed: int = 0, step: int = 0, stream: str = "", positions: slice | None = None
     ) -> Tensor: ...
 
 
@@ -109,35 +96,19 @@ class Batches:
 
     def _stream_at(self, name: str, stream: Stream, step: int, promoted: Promoted) -> StreamBatch:
         subset = self._source(stream.source, promoted)
-        size = max(1, round(stream.ratio * self._base_size(stream.source)))
+        size = self.config.unlabelled if stream.source == "unlabelled" else self.config.labelled
         positions = draw_positions(self.seed, name, len(subset.rows), step * size, size)
-        local = local_slice(size)
-        address: dict[str, Any] = {"seed": self.seed, "step": step, "stream": name, "positions": local}
-        views = {view: self.views(view, subset.rows[positions[local]], **address) for view in stream.views}
-        return self._batch(subset, positions, views)
-
-    def scan(
-        self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
-    ) -> Iterator[StreamBatch]:
-        """Every image of a source once and in order, in one view; random views are keyed by ``seed_step``."""
-        for share in self.scan_shares(source, view, seed_step, promoted):
-            yield whole({source: share})[source]
+        return self._batch(subset, positions, stream.views, step=step, stream=name)
 
     def scan_shares(
         self, source: Source, view: str = "none", seed_step: int = 0, promoted: Promoted = None
     ) -> Iterator[StreamBatch]:
-        """The same with the views of this process's rows alone."""
+        """Every image of a source once and in order, in one view of this process's rows alone; random views are keyed
+        by ``seed_step``."""
         subset = self._source(source, promoted)
         for start in range(0, len(subset.rows), self.config.evaluation):
             positions = np.arange(start, min(start + self.config.evaluation, len(subset.rows)))
-            local = local_slice(len(positions))
-            address: dict[str, Any] = {
-                "seed": self.seed,
-                "step": seed_step,
-                "stream": f"scan-{source}",
-                "positions": slice(start + local.start, start + local.stop),
-            }
-            yield self._batch(subset, positions, {view: self.views(view, subset.rows[positions[local]], **address)})
+            yield self._batch(subset, positions, (view,), start, step=seed_step, stream=f"scan-{source}")
 
     def _source(self, source: Source, promoted: Promoted) -> Subset:
         subset = self.subsets[source]
@@ -147,13 +118,15 @@ class Batches:
         rows = np.concatenate([subset.rows, self.subsets["unlabelled"].rows[positions.cpu().numpy()]])
         return Subset(rows, torch.cat([subset.targets, targets.to(subset.targets)]))
 
-    def _batch(self, subset: Subset, positions: Rows, views: Mapping[str, Tensor]) -> StreamBatch:
-        index = torch.from_numpy(positions)
+    def _batch(
+        self, subset: Subset, positions: Rows, views: tuple[str, ...], start: int = 0, **address: Any
+    ) -> StreamBatch:
+        """The images at ``positions`` of a subset; ``start`` is the place of the first, which keys its random views."""
+        index, local = torch.from_numpy(positions), local_slice(len(positions))
+        rows, places = subset.rows[positions[local]], slice(start + local.start, start + local.stop)
+        made = {view: self.views(view, rows, seed=self.seed, positions=places, **address) for view in views}
         target = None if subset.targets is None else subset.targets[index].to(self.device)
-        return StreamBatch(views, index.to(self.device), target)
-
-    def _base_size(self, source: Source) -> int:
-        return self.config.unlabelled if source == "unlabelled" else self.config.labelled
+        return StreamBatch(made, index.to(self.device), target)
 
 
 def whole(shares: Batch) -> Batch:

@@ -1,25 +1,13 @@
-"""The run folder: the only thing that passes between training and every other verb. Every file name is here.
+"""The run folder: the only thing that passes between training and every other verb.
 
-config.toml                 the configuration, everything that had an effect
-split.json                  which images were labelled and which were the pool
-data_fingerprint.json       hashes of the images and labels
-metrics.jsonl               one line per logged step and per evaluation
-checkpoints/                the newest states that training can resume from
-model.safetensors           the inference module, with manifest.json
-predictions.parquet         predictions for the pool
-test_predictions.parquet    predictions for the test images
-cross_validation.json       without test images: predictions for left-out labels (until then the refits are in folds/)
-baseline/                   the labels-only run
-summary.json                accuracies, recalls and the confusion matrix; present once the run is finished
-plots/                      charts
-report.html                 all of it on one page
+Every file name is here; docs/operations.md describes the files.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +37,7 @@ class RunFolder:
         self.predictions = self.path / "predictions.parquet"
         self.test_predictions = self.path / "test_predictions.parquet"
         self.cross_validation = self.path / "cross_validation.json"
-        self.folds = self.path / "folds"
+        self.folds = self.path / "folds"  # refits of the cross-validation, until it is complete
         self.summary = self.path / "summary.json"
         self.plots = self.path / "plots"
         self.report = self.path / "report.html"
@@ -69,12 +57,12 @@ class RunFolder:
     def check_unused(self) -> None:
         """Raise if the folder holds anything: a run never overwrites files."""
         with explain_disk_errors(self.path):  # its name may be too long
-            used = self.path.exists() and (not self.path.is_dir() or any(_visible(self.path)))
-        if used:
+            is_file = self.path.exists() and not self.path.is_dir()
+            holds_files = self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir())
+        if is_file or holds_files:
             if self.holds_run:
                 raise UserError(f"{self.path} already holds a run; choose another --out, or continue it with --resume.")
-            what = "is not empty" if self.path.is_dir() else "is a file"
-            raise UserError(f"{self.path} {what}; choose another --out.")
+            raise UserError(f"{self.path} is {'a file' if is_file else 'not empty'}; choose another --out.")
 
     def create(self) -> None:
         with explain_disk_errors(self.path):
@@ -129,12 +117,8 @@ class RunFolder:
             reject_many_values(text)  # of all lines together
             lines = [parse_json(line) for line in text.split("\n") if line]
             reject_surrogates(lines)
+            if not all(isinstance(line, dict) for line in lines):
+                raise ValueError("a line is no object")
         except (ValueError, OSError):
             raise UserError(f"{self.metrics} is damaged; restore it or train again.") from None
-        if not all(isinstance(line, dict) for line in lines):
-            raise UserError(f"{self.metrics} is damaged; restore it or train again.")
         return lines
-
-
-def _visible(folder: Path) -> Iterator[Path]:
-    return (entry for entry in folder.iterdir() if not entry.name.startswith("."))

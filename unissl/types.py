@@ -23,6 +23,12 @@ UNLABELLED = -1
 OOD = -2
 """The label of an out-of-distribution image in the open-set setting."""
 
+Rows = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+Pixels = npt.NDArray[np.uint8]
+
 Source = Literal["labelled", "unlabelled", "heldout"]
 
 
@@ -37,15 +43,15 @@ class ImageTable:
     if they have more detail than ``images``.
     """
 
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.int64]
+    images: Pixels
+    labels: Labels
     class_names: tuple[str, ...]
     files: tuple[str, ...] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     content: str | None = None
     originals: Callable[[], Iterator[str | bytes]] | None = None
     issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    groups: npt.NDArray[np.int64] | None = None
+    groups: Rows | None = None
     """A number per image, equal for images that folds and hold-outs must not separate; None: every image by itself."""
 
     def __post_init__(self) -> None:
@@ -69,12 +75,12 @@ class Split:
     ``heldout`` are labelled rows that no loss sees, for methods that calibrate themselves on labels.
     """
 
-    labelled: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
-    unlabelled: npt.NDArray[np.int64]
+    labelled: Rows
+    labels: Labels
+    unlabelled: Rows
     num_classes: int
-    heldout: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    heldout_labels: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    heldout: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    heldout_labels: Labels = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def labelled_counts(self) -> tuple[int, ...]:
@@ -102,14 +108,10 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class Stream:
-    """One batch that a method requests in every step: its source, its views, its size.
-
-    The size is ``ratio`` times the configured batch size of the source (64 labelled, 448 unlabelled in the paper).
-    """
+    """One batch that a method requests in every step: its source, whose batch size is configured, and its views."""
 
     source: Source
     views: tuple[str, ...]
-    ratio: float = 1.0
 
 
 @dataclass(frozen=True)

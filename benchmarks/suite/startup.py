@@ -19,7 +19,9 @@ from suite.plain_net import PlainNet
 from suite.plain_views import to_tensor
 from suite.setup import Setup
 from suite.worker import repeat
-from unissl.evaluation.predictions import predict_images
+from unissl.augment import AugmentConfig
+from unissl.augment.image_views import ImageViews
+from unissl.evaluation.predictions import predict_rows
 from unissl.nets import build, channels_last
 
 HELP = ("-m", "unissl", "--help")
@@ -51,7 +53,7 @@ class Evaluation:
 
     def _our_call(self, images: npt.NDArray[np.uint8]) -> Callable[[], object]:
         net = channels_last(build(self.net, 10)).eval()
-        return lambda: predict_images(net, images, MEAN, STD)
+        return lambda: predict_rows(net, ImageViews(images, AugmentConfig(), MEAN, STD, torch.device("cpu")))
 
     def _plain_call(self, images: npt.NDArray[np.uint8]) -> Callable[[], object]:
         net = PlainNet(self.net, 10).eval()

@@ -176,7 +176,7 @@ def test_prediction_is_deterministic_and_leaves_training_alone(case: str) -> Non
     split, config = make_split(4), config_of(case)
     state, batches = make_state(config, split), make_batches(config, split)
     advance(state, batches, 2)
-    images = next(iter(batches.scan("unlabelled"))).views["none"]
+    images = next(iter(batches.scan_shares("unlabelled"))).views["none"]
     before = copy.deepcopy(state.learner.state_dict())
     shadowed = state.learner.predict(images, state.ema.shadow)
     assert shadowed.logits.shape == (len(images), 4)

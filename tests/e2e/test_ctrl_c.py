@@ -79,7 +79,7 @@ def test_features_and_distillation(press: Press, here: Path) -> None:
 def test_predictions_on_standard_output_are_not_said_to_be_kept(press: Press, here: Path, finished_run: Path) -> None:
     make_photos(here / "photos")
     kept = "predictions are kept only in a file; repeat the command with --out predictions.csv"
-    for place in ("unissl.inference.model:load_weights", "unissl.inference.predict_files:predict_chunk"):
+    for place in ("unissl.inference.model:load_weights", "unissl.inference.model:predict_chunk"):
         assert press(place, "predict", finished_run, "photos").err == f"stopped by Ctrl-C; {kept}\n", place
 
 

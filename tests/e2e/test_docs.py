@@ -166,7 +166,7 @@ def test_settings_in_commands_exist(command: str, here: Path, monkeypatch: pytes
 
     for function in ("unissl.run.pipeline.run", "unissl.api._resume", "unissl.splits.open_set.load_data"):
         monkeypatch.setattr(function, reached)
-    monkeypatch.setattr("unissl.cli.process.prepare_process", lambda: None)
+    monkeypatch.setattr("unissl.cli.prepare_process", lambda: None)
     monkeypatch.setattr("unissl.autoconfig.suggest.measure_passes", lambda name, channels: PassSeconds(1e-3, 1e-3))
     make_labelled_photos(here)
     (here / "config.toml").write_text(named_block(SETTINGS, "config.toml"), encoding="utf-8")

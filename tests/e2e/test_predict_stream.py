@@ -19,7 +19,8 @@ import pytest
 from cli_helpers import Refuses, call, picture, succeed
 
 from unissl.data import read_images
-from unissl.inference import journal, predict_files
+from unissl.inference import journal
+from unissl.inference import model as chunked
 from unissl.inference.image_source import DecodedChunk
 from unissl.inference.model import Model, load_model
 from unissl.inference.prediction_table import RECORD, Records
@@ -27,8 +28,8 @@ from unissl.inference.prediction_table import RECORD, Records
 FILES, SMALL_CHUNK = 110, 8
 SLOWED_DOWN = f"""
 import sys, time
-from unissl.inference import predict_files
-predict_files.CHUNK = {SMALL_CHUNK}
+from unissl.inference import model
+model.CHUNK = {SMALL_CHUNK}
 from unissl.cli import main
 from unissl.inference.model import Model
 original = Model.predict_pixels
@@ -42,7 +43,7 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (predict_files, journal):
+    for module in (chunked, journal):
         monkeypatch.setattr(module, "CHUNK", SMALL_CHUNK)
 
 
@@ -130,13 +131,13 @@ def test_only_the_rest_is_done(
 ) -> None:
     stopped(10)
     counts: list[int] = []
-    original = predict_files.predict_chunk
+    original = chunked.predict_chunk
 
     def predict_chunk(model: Model, chunk: DecodedChunk, count: int, batch_size: int | None) -> Records:
         counts.append(count)
         return original(model, chunk, count, batch_size)
 
-    monkeypatch.setattr(predict_files, "predict_chunk", predict_chunk)
+    monkeypatch.setattr(chunked, "predict_chunk", predict_chunk)
     outcome = succeed("predict", finished_run, "new", "--out", "table.csv")
     assert sum(counts) == FILES - 10 * SMALL_CHUNK and "resuming after 80 of 110 files" in outcome.err
 

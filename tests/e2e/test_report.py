@@ -52,9 +52,9 @@ def test_everything_is_read_once(here: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A report at the end of training loads no image again; a later one reads images and manifest once."""
     make_photos(here / "photos")
     loads, manifests = [], []
-    load_data, parse_manifest = samples.load_data, manifest.parse_manifest
+    load_data, read_json = samples.load_data, manifest.read_json
     monkeypatch.setattr(samples, "load_data", lambda *args: loads.append(1) or load_data(*args))
-    monkeypatch.setattr(manifest, "parse_manifest", lambda *args: manifests.append(1) or parse_manifest(*args))
+    monkeypatch.setattr(manifest, "read_json", lambda *args: manifests.append(1) or read_json(*args))
     succeed("train", "--data", "photos", "--no-baseline", "--quiet", *QUICK, "--out", "run")
     assert loads == [] and manifests == [1]
     page = (here / "run" / "report.html").read_bytes()

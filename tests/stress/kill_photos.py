@@ -220,7 +220,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["kills", "processes"])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=100, help="number of the last kill")
+    parser.add_argument("--first", type=int, default=1, help="number of the first, to share the kills among folders")
     parser.add_argument("--runs", type=int, default=30, help="runs for each number of processes")
     parser.add_argument("--sizes", type=int, nargs="+", default=[2, 4], help="numbers of processes")
     parser.add_argument("--steps", type=int, help="training steps of every training; by default those of the command")
@@ -234,7 +235,7 @@ def main() -> int:
     print(f"a run takes {stress.calm_seconds():.0f} s undisturbed", flush=True)
     path = arguments.out / f"{arguments.what}.jsonl"
     if arguments.what == "kills":
-        for (number,) in missing(path, [(n,) for n in range(1, arguments.kills + 1)], ("number",)):
+        for (number,) in missing(path, [(n,) for n in range(arguments.first, arguments.kills + 1)], ("number",)):
             append(path, stress.kill(number))
     else:
         runs = [(size, number) for size in arguments.sizes for number in range(1, arguments.runs + 1)]

@@ -13,7 +13,6 @@ from method_cases import make_batches, make_split
 
 from unissl.batches import BatchConfig, draw_positions, subsets
 from unissl.methods.fixmatch import FixMatchConfig
-from unissl.types import Stream
 
 SPLIT = make_split(3, pool_size=11)
 BATCHES = make_batches(FixMatchConfig(), SPLIT)
@@ -70,32 +69,26 @@ def test_targets_are_one_hot_and_only_for_labelled_images() -> None:
         _ = batch["unlabelled"].targets
 
 
-def test_ratio_scales_the_batch_of_its_source_and_never_to_nothing() -> None:
-    streams = {"half": Stream("labelled", ("weak",), 0.5), "few": Stream("unlabelled", ("weak",), 0.01)}
-    batch = replace(BATCHES, streams=streams).at(0)
-    assert (len(batch["half"]), len(batch["few"])) == (3, 1)
-
-
 def test_images_are_those_of_the_rows() -> None:
     """The view "none" of a scan is the normalised image of the split's row."""
     for source, rows in (("labelled", SPLIT.labelled), ("unlabelled", SPLIT.unlabelled)):
-        batch = next(iter(BATCHES.scan(source)))  # type: ignore[arg-type]
+        batch = next(iter(BATCHES.scan_shares(source)))  # type: ignore[arg-type]
         expected = (BATCHES.views.images[rows[:7]].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
         np.testing.assert_allclose(batch.views["none"].numpy(), expected, atol=1e-5)
 
 
 def test_a_scan_covers_each_image_once_and_in_order() -> None:
-    found = list(BATCHES.scan("unlabelled"))
+    found = list(BATCHES.scan_shares("unlabelled"))
     assert [len(batch) for batch in found] == [7, 4]
     assert torch.cat([batch.index for batch in found]).tolist() == list(range(11))
 
 
 def test_random_views_of_a_scan_do_not_depend_on_its_batch_size() -> None:
-    by_seven = torch.cat([batch.views["weak"] for batch in BATCHES.scan("unlabelled", "weak", seed_step=5)])
+    by_seven = torch.cat([batch.views["weak"] for batch in BATCHES.scan_shares("unlabelled", "weak", seed_step=5)])
     whole = replace(BATCHES, config=BatchConfig(evaluation=100))
-    (at_once,) = (batch.views["weak"] for batch in whole.scan("unlabelled", "weak", seed_step=5))
+    (at_once,) = (batch.views["weak"] for batch in whole.scan_shares("unlabelled", "weak", seed_step=5))
     assert torch.equal(by_seven, at_once)
-    later = torch.cat([batch.views["weak"] for batch in BATCHES.scan("unlabelled", "weak", seed_step=6)])
+    later = torch.cat([batch.views["weak"] for batch in BATCHES.scan_shares("unlabelled", "weak", seed_step=6)])
     assert not torch.equal(by_seven, later)
 
 
@@ -111,10 +104,10 @@ def test_images_of_the_pool_can_join_the_labelled_set() -> None:
     batches = make_batches(config, split)
     targets = torch.full((2, 4), 0.25)
     promoted = (torch.tensor([3, 7]), targets)
-    rows = [batch for batch in batches.scan("labelled", promoted=promoted)]
+    rows = [batch for batch in batches.scan_shares("labelled", promoted=promoted)]
     assert sum(len(batch) for batch in rows) == len(split.labelled) + 2
     assert torch.equal(torch.cat([batch.targets for batch in rows])[-2:], targets)
-    pool = torch.cat([batch.views["none"] for batch in batches.scan("unlabelled")])
+    pool = torch.cat([batch.views["none"] for batch in batches.scan_shares("unlabelled")])
     assert torch.equal(torch.cat([batch.views["none"] for batch in rows])[-2:], pool[[3, 7]])
     seen = torch.cat([batches.at(step, promoted)["labelled"].index for step in range(5)])
     assert set(seen.tolist()) == set(range(len(split.labelled) + 2))

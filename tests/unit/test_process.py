@@ -79,7 +79,8 @@ def look(prepare=machine.prepare_process):
     print(loaded, os.environ.get("GOMP_SPINCOUNT"))
     os._exit(0)
 
-machine.prepare_process = look
+import unissl.cli
+unissl.cli.prepare_process = look
 from unissl.cli import main
 sys.argv = ["unissl", *sys.argv[1:]]
 main()

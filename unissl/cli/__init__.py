@@ -17,7 +17,7 @@ from unissl.cli.listings import datasets, methods
 from unissl.cli.paper import paper
 from unissl.cli.predict import predict
 from unissl.cli.printing import echo
-from unissl.cli.process import require_address_space
+from unissl.cli.process import prepare_process, require_address_space
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
@@ -64,6 +64,7 @@ def _run(words: list[str], debug: bool) -> int:
     try:
         if not {"--help", "-h", "--version"}.intersection(words):
             require_address_space()
+            prepare_process()
         with exit_on_signal(), ignore_current_folder(), processes():
             if launched() and words[:1] != ["train"]:
                 raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")

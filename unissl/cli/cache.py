@@ -52,12 +52,9 @@ def clear(*, older_than: Days = None, all_: Flag = False) -> None:
 
     Example: unissl cache clear --older-than 30
 
-    Parameters
-    ----------
-    older_than
-        Remove what was not used for so many days.
-    all_
-        Remove everything.
+    Args:
+        older_than: Remove what was not used for so many days.
+        all_: Remove everything.
     """
     from unissl.cli.printing import echo
     from unissl.utils.cache_contents import clear_cache

@@ -22,24 +22,16 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
 
     Example: unissl demo --seed 1 --out runs/demo-1
 
-    Parameters
-    ----------
-    out
-        Folder for the three runs and the summary.
-    seed
-        Random seed for split, initialisation, batch order and augmentation.
-    steps
-        Training steps of each method; by default those of the recipe.
-    threads
-        CPU threads.
+    Args:
+        out: Folder for the three runs and the summary.
+        seed: Random seed for split, initialisation, batch order and augmentation.
+        steps: Training steps of each method; by default those of the recipe.
+        threads: CPU threads.
     """
     from rich.table import Table
 
-    from unissl.cli.printing import plain_console
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl.autoconfig.recipes import with_recipe
+    from unissl.cli.printing import plain_console
     from unissl.config import merge, without_none
     from unissl.plots.charts import save
     from unissl.run.config import build_config
@@ -78,8 +70,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     save(_chart(results, runs["sage"]), out / "comparison")
     console.print(f"Summary: {out / 'summary.json'}; chart: {out / 'comparison.png'}", soft_wrap=True)
     for name in METHODS:
-        folder = RunFolder(out / name)
-        console.print(f"{name}: {folder.path}/ (model.safetensors, predictions.parquet, plots/)", soft_wrap=True)
+        console.print(f"{name}: {out / name}/ (model.safetensors, predictions.parquet, plots/)", soft_wrap=True)
 
 
 def _chart(results: dict[str, dict[str, Any]], run: Run) -> Figure:

@@ -12,19 +12,13 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
 
     Example: unissl evaluate runs/first
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    test
-        Other test images: a folder with one subfolder per class, or a parquet file.
+    Args:
+        run: Run folder.
+        test: Other test images: a folder with one subfolder per class, or a parquet file.
     """
     from rich.table import Table
 
     from unissl.cli.printing import show
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl.config import read_toml
     from unissl.errors import UserError
     from unissl.inference.evaluate import evaluate_model

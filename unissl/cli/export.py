@@ -15,18 +15,11 @@ def export(run: Path, /, *, format: str = "onnx", out: Path | None = None) -> No
 
     Example: unissl export runs/first
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    format
-        File format; onnx needs the packages onnx, onnxruntime and onnxscript.
-    out
-        File to write; an existing one is not overwritten. By default model.onnx in the run folder.
+    Args:
+        run: Run folder.
+        format: File format; onnx needs the packages onnx, onnxruntime and onnxscript.
+        out: File to write; an existing one is not overwritten. By default model.onnx in the run folder.
     """
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl.inference.exporters import export_model
 
     exported = export_model(run, out, format)

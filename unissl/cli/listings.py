@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from rich.table import Column, Table
 
 from unissl.cli.printing import echo, show
-
-if TYPE_CHECKING:  # brings numpy, which --help can do without
-    from unissl.data import DatasetCard
 
 
 def datasets(*, markdown: bool = False) -> None:
@@ -19,27 +16,17 @@ def datasets(*, markdown: bool = False) -> None:
 
     Example: unissl datasets
 
-    Parameters
-    ----------
-    markdown
-        Print the table of docs/datasets.md.
+    Args:
+        markdown: Print the table of docs/datasets.md.
     """
     from unissl.data import known
 
-    head = ("name", "classes", "size", "channels", "where")
-    if markdown:
-        lines = [head, ("---",) * len(head), *(_facts(card) for card in known())]
-        echo("\n".join("| " + " | ".join(line) + " |" for line in lines))
-        return
-    table = Table(Column(head[0], no_wrap=True), *head[1:-1], "here", head[-1])
+    head = ("name", "classes", "size", "channels", *(() if markdown else ("here",)), "where")
+    rows = []
     for card in known():
-        *facts, where = _facts(card)
-        table.add_row(*facts, "yes" if card.present else "no", where)
-    show(table)
-
-
-def _facts(card: DatasetCard) -> tuple[str, ...]:
-    return card.name, str(card.classes), str(card.size), str(card.channels), card.where
+        here = () if markdown else ("yes" if card.present else "no",)
+        rows.append((card.name, str(card.classes), str(card.size), str(card.channels), *here, card.where))
+    _print(head, rows, markdown)
 
 
 def methods(*, markdown: bool = False) -> None:
@@ -47,27 +34,25 @@ def methods(*, markdown: bool = False) -> None:
 
     Example: unissl methods
 
-    Parameters
-    ----------
-    markdown
-        Print the table of docs/methods.md.
+    Args:
+        markdown: Print the table of docs/methods.md.
     """
-    head = ("name", "method", "venue", "family", "needs", "link")
-    if markdown:
-        lines = [head, ("---",) * len(head), *method_rows()]
-        echo("\n".join("| " + " | ".join(line) + " |" for line in lines))
-        return
-    table = Table(Column(head[0], no_wrap=True), *head[1:])
-    for row in method_rows():
-        table.add_row(*row)
-    show(table)
-
-
-def method_rows() -> list[tuple[str, ...]]:
-    """What the registry says of each method."""
     from unissl.methods.registry import all_methods
 
-    return [
+    head = ("name", "method", "venue", "family", "needs", "link")
+    rows = [
         (name, method.title, method.venue, method.family, ", ".join(sorted(method.needs)) or "-", method.link)
         for name, method in all_methods().items()
     ]
+    _print(head, rows, markdown)
+
+
+def _print(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], markdown: bool) -> None:
+    if markdown:
+        lines = [head, ("---",) * len(head), *rows]
+        echo("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        return
+    table = Table(Column(head[0], no_wrap=True), *head[1:])
+    for row in rows:
+        table.add_row(*row)
+    show(table)

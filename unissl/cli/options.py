@@ -45,9 +45,11 @@ class DataOptions:
     "Random seed for split, initialisation, batch order and augmentation."
 
     def tree(self) -> ConfigTree:
+        from unissl.config import without_none
         from unissl.data import names
 
         data: dict[str, Any] = {"name": self.data, "root": self.root, "labels": self.labels, "test": self.test}
+        data |= {"test_holdout": self.holdout, "groups": self.groups}
         if self.images is not None:
             if self.data is not None:
                 raise UserError("Give either --data or --images, not both.")
@@ -55,15 +57,8 @@ class DataOptions:
         elif self.data is not None and self.data not in names() and (Path(self.data).exists() or "/" in self.data):
             name = "parquet" if Path(self.data).suffix == ".parquet" else "folder"
             data |= {"name": name, "root": self.data}
-        data |= {"test_holdout": self.holdout, "groups": self.groups}
-        split = {
-            "labels_per_class": self.labels_per_class,
-            "pool_distribution": self.pool_distribution,
-            "gamma": self.gamma,
-            "max_count": self.max_count,
-        }
-        from unissl.config import without_none
-
+        names_of_split = ("labels_per_class", "pool_distribution", "gamma", "max_count")
+        split = {name: getattr(self, name) for name in names_of_split}
         return without_none({"data": data, "split": split, "seed": self.seed})
 
 

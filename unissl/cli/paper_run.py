@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from unissl.cli.printing import echo, plain_console
+from unissl.cli.printing import echo
 from unissl.errors import UserError
 from unissl.training.signals import stop_hint
 from unissl.utils.cache import user_cache_folder
+from unissl.utils.progress import Progress
 from unissl_paper.engines import Engine
 from unissl_paper.engines.local import LocalEngine
 from unissl_paper.engines.ray import RayEngine
@@ -47,7 +47,8 @@ def run_experiment(name: str, options: GridOptions, prepare: Prepare) -> None:
     root = options.root or os.environ.get("UNISSL_DATA")  # workers on other machines have another environment
     data = None if root is None else str(Path(root).resolve())
     out = options.out if is_url(options.out) else str(Path(options.out).resolve())
-    tasks = [Task.of(run, out, _scratch_folder(), data, machine) for run in status.todo]
+    scratch = str(user_cache_folder() / "paper")  # for runs whose results go to a URL; they resume there
+    tasks = [Task.of(run, out, scratch, data, machine) for run in status.todo]
     with stop_hint(f"finished runs and checkpoints are kept in {options.out}", "repeat the command to continue"):
         reports = show_progress(make_engine(options, prepare).run(tasks), len(tasks), name)
     summarise(reports, len(tasks), options.out)
@@ -81,26 +82,15 @@ def parse_seeds(text: str | None) -> list[int] | None:
     return list(dict.fromkeys(seeds))
 
 
-def _scratch_folder() -> str:
-    """Local folder for runs whose results go to a URL; they resume there on the same machine."""
-    return str(user_cache_folder() / "paper")
-
-
 def show_progress(reports: Iterable[Report], total: int, title: str) -> list[Report]:
-    """A progress bar in a terminal, else a line for each run that ends."""
-    console = plain_console(stderr=True, highlight=False)
+    """A progress bar and the runs that fail in a terminal, else a line for each run that ends."""
     finished: list[Report] = []
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=total)
+    with Progress(title, total, unit="runs") as progress:
         for report in reports:
             finished.append(report)
-            bar.advance(task)
-            line = f"{len(finished)}/{total} {describe(report)}"
-            if not console.is_terminal:
-                echo(line, err=True)
-            elif report.state != "done":
-                bar.console.print(line)
+            progress.advance()
+            if report.state != "done" or not sys.stderr.isatty():
+                echo(f"{len(finished)}/{total} {describe(report)}", err=True)
     return finished
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,23 +27,16 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
 
     Example: unissl predict runs/first photos/ --out predictions.csv
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    images
-        Image files, or folders of them.
-    out
-        File to write, .csv or .parquet; by default CSV to the terminal. An existing one is not overwritten.
+    Args:
+        run: Run folder.
+        images: Image files, or folders of them.
+        out: File to write, .csv or .parquet; by default CSV to the terminal. An existing one is not overwritten.
     """
-    from unissl.cli.process import prepare_process
-
     if out is not None:
         if out.exists():
             raise UserError(f"{out} exists already; choose another --out.")
         if out.suffix.lower() not in TABLE_SUFFIXES:
             raise UserError(f"{out} would have to be a table of type {out.suffix}; end --out in .csv or .parquet.")
-    prepare_process()
     import torch
 
     from unissl.inference.image_source import open_images
@@ -74,7 +67,7 @@ def predict(run: Path, images: list[Path], /, *, out: Path | None = None) -> Non
 
 def predict_with_progress(model: Model, source: ImageSource, done: int = 0) -> Iterator[Records]:
     """Records of the files after the first ``done``, with a progress bar; unreadable files are named on stderr."""
-    from unissl.inference.predict_files import predict_chunks
+    from unissl.inference.model import predict_chunks
     from unissl.utils.file_names import printable
     from unissl.utils.progress import Progress
 
@@ -118,24 +111,23 @@ def write_predictions(journal: PredictionJournal, folder: RunFolder, model: Mode
     """Write the table from the complete journal, and print the result."""
     from unissl.evaluation.selective import trusted_threshold
     from unissl.inference.prediction_table import confident, count_reviews, file_tables, write_table
+    from unissl.run.schema import Summary, require, selective_accuracies
+    from unissl.utils.atomic import read_json
 
-    reviews, rows = count_reviews(journal.blocks()), stored_selective_accuracy(folder)
+    reviews, row = count_reviews(journal.blocks()), None
+    if folder.finished:  # a folder may have the model alone
+        summary = require(Summary, read_json(folder.summary), folder.summary)
+        row = trusted_threshold(selective_accuracies(summary))
     if reviews["unreadable"] == len(files):
         journal.remove()
     check_any_read(reviews["unreadable"], len(files))
     write_table(journal.out, file_tables(files, journal.blocks(), model.class_names), overwrite=False)
-    row = trusted_threshold(rows)
     reached = 0 if row is None else sum(int(confident(block, row.threshold).sum()) for block in journal.blocks())
     journal.remove()
-    print_result(journal.out, len(files), reviews)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in reviews.items() if count)
+    echo(f"{len(files)} files in {journal.out}; review: {reasons or 'none'}")
     if row is not None:
         echo(describe_threshold(row, reached))
-
-
-def print_result(out: Path, files: int, reviews: Mapping[str, int]) -> None:
-    """The number of files, and how many of them to review, by reason."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in reviews.items() if count)
-    echo(f"{files} files in {out}; review: {reasons or 'none'}")
 
 
 def describe_threshold(row: SelectiveAccuracy, reached: int) -> str:
@@ -146,16 +138,6 @@ def describe_threshold(row: SelectiveAccuracy, reached: int) -> str:
         f"confidence of at least {row.threshold}: {reached} files; of such predictions {accuracy} % were correct in "
         f"the evaluation of the run (95 % interval {low} to {high} %, {row.images} images; see report.html for others)"
     )
-
-
-def stored_selective_accuracy(folder: RunFolder) -> list[SelectiveAccuracy]:
-    """From the summary of the run; none where a folder has the model alone."""
-    from unissl.run.schema import Summary, require, selective_accuracies
-    from unissl.utils.atomic import read_json
-
-    if not folder.finished:
-        return []
-    return selective_accuracies(require(Summary, read_json(folder.summary), folder.summary))
 
 
 def check_any_read(unreadable: int, files: int) -> None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # a verb that prints no table needs no rich
 
 WIDE = 200
 """Columns where there is no terminal to fit: a pipe or a file should get every word whole."""
-
-
 LAYOUT = "\n\t"
 """Control characters of our own texts."""
 

@@ -14,23 +14,15 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
 
     Example: unissl report runs/first
 
-    Parameters
-    ----------
-    run
-        Run folder.
-    out
-        HTML file to write; by default report.html in the run folder. An earlier report is overwritten, any other file
-        is not.
+    Args:
+        run: Run folder.
+        out: HTML file to write; by default report.html in the run folder. An earlier report is overwritten, any other
+            file is not.
     """
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl.report.html import write_report
     from unissl.run_folder import RunFolder
 
-    written = write_report(RunFolder(run), out)
-    if written.no_images_reason:
-        echo(
-            f"no images: {written.no_images_reason} Relative paths in config.toml start at the folder of the training."
-        )
-    echo(f"report: {written.path} ({written.path.stat().st_size / 1e6:.1f} MB)")
+    path, reason = write_report(RunFolder(run), out)
+    if reason:
+        echo(f"no images: {reason} Relative paths in config.toml start at the folder of the training.")
+    echo(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")

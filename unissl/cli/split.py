@@ -20,16 +20,11 @@ def split(
 
     Example: unissl split --data digits --pool-distribution long-tailed --gamma 10 --max-count 110 --out split.json
 
-    Parameters
-    ----------
-    recipe
-        Starting point of the configuration; by default the one that suits the data.
-    config
-        TOML file with differences from the recipe.
-    out
-        File to write the split to (JSON); an existing one is not overwritten.
-    set_
-        Any other setting as key=value.
+    Args:
+        recipe: Starting point of the configuration; by default the one that suits the data.
+        config: TOML file with differences from the recipe.
+        out: File to write the split to (JSON); an existing one is not overwritten.
+        set_: Any other setting as key=value.
     """
     import numpy as np
     from rich.table import Table

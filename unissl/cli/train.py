@@ -72,9 +72,6 @@ def train(
     quiet
         Print only warnings and the result.
     """
-    from unissl.cli.process import prepare_process
-
-    prepare_process()
     from unissl import api
     from unissl.config import without_none
     from unissl.utils.progress import log_to_stderr, silenced

@@ -21,12 +21,11 @@ from unissl.estimators.config import config_of_fit
 from unissl.estimators.inputs import ImageInputs, is_images, read_images
 from unissl.estimators.labels import InvalidInput, Values, as_value_errors, read_labels, read_values
 from unissl.estimators.training import FittedLearner, train
-from unissl.evaluation.predictions import Probabilities
 from unissl.methods.base import Needs
 from unissl.methods.registry import get_method
 from unissl.run.config import RunConfig
 from unissl.splits import make_split
-from unissl.types import Split
+from unissl.types import Floats, Labels, Split
 from unissl.utils.progress import silenced
 
 FLOATS = [np.float64, np.float32]
@@ -112,7 +111,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 warnings.warn(line["message"], ConvergenceWarning, stacklevel=2)
         return self
 
-    def predict_proba(self, X: Any) -> Probabilities:
+    def predict_proba(self, X: Any) -> Floats:
         """Probability of each class (n, C), in the order of ``classes_``, float32."""
         check_is_fitted(self)
         fitted: FittedLearner = self._fitted
@@ -178,7 +177,7 @@ class SAGEClassifier(SemiSupervisedClassifier):
         )
 
 
-def _split(config: RunConfig, codes: npt.NDArray[np.int64], classes: Values) -> Split:
+def _split(config: RunConfig, codes: Labels, classes: Values) -> Split:
     hold_out = Needs.HELDOUT_LABELS in get_method(config.method.name).needs
     names = [str(name) for name in classes]
     split = make_split(codes, len(names), config.split, config.seed, names, hold_out=hold_out)

@@ -17,14 +17,19 @@ from unissl.data.arrays import checked_images
 from unissl.data.dataset import channel_mean_std
 from unissl.data.images.resize import ResizedImages
 from unissl.estimators.labels import InvalidInput, as_value_errors
-from unissl.features import FeatureScaler, FrozenBackbone, extract_features, load_backbone, normalisation
+from unissl.features import (
+    CachedFeatures,
+    FeatureScaler,
+    FrozenBackbone,
+    extract_features,
+    load_backbone,
+    normalisation,
+)
 from unissl.run.config import RunConfig
+from unissl.types import Floats, Pixels, Rows
 
 CLIP = 5.0
 """Features are clipped to this many standard deviations."""
-
-Images = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float64]
 
 
 def is_images(X: Any) -> bool:
@@ -32,7 +37,7 @@ def is_images(X: Any) -> bool:
     return (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) in (3, 4)
 
 
-def read_images(X: Any) -> Images:
+def read_images(X: Any) -> Pixels:
     """Images as uint8 (n, h, w, channels)."""
     with as_value_errors():
         return checked_images(X, "images in X")
@@ -46,7 +51,7 @@ class ImageInputs:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def read(self, X: Any) -> Images:
+    def read(self, X: Any) -> Pixels:
         """Images to predict."""
         images = read_images(X) if is_images(X) else None
         if images is None or images.shape[1:] != self.shape:
@@ -56,19 +61,24 @@ class ImageInputs:
             )
         return images
 
-    def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+    def training_views(self, images: Pixels, config: RunConfig, device: torch.device) -> Views:
         return ImageViews(images, config.augment, self.mean, self.std, device)
 
-    def prediction_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        return ImageViews(images, config.augment, self.mean, self.std, device)
+    prediction_views = training_views
 
     def empty_views(self, config: RunConfig) -> Views:
         """Views of no rows, which suffice to build the network."""
         return self.training_views(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
 
 
-def resized(images: Images, size: int | None) -> Images | ResizedImages:
+def resized(images: Pixels, size: int | None) -> Pixels | ResizedImages:
     return images if size is None else ResizedImages(images, size)
+
+
+def extracted(images: Pixels, config: RunConfig, device: torch.device) -> CachedFeatures:
+    """Features of the configured backbone, from the cache where they are in it."""
+    augment, sized = config.augment, resized(images, config.data.image_size)
+    return extract_features(sized, config.net.name, augment, device, bf16=config.machine.bf16)
 
 
 @dataclass(frozen=True)
@@ -82,24 +92,18 @@ class FrozenBackboneInputs(ImageInputs):
 
     name: str
     size: int | None
-    feature_mean: npt.NDArray[np.float32]
-    feature_std: npt.NDArray[np.float32]
+    feature_mean: Floats
+    feature_std: Floats
 
     @property
     def scaler(self) -> FeatureScaler:
         return FeatureScaler(torch.from_numpy(self.feature_mean), torch.from_numpy(self.feature_std))
 
-    def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        cached = extract_features(
-            resized(images, self.size),
-            self.name,
-            config.augment,
-            device,
-            bf16=config.machine.bf16,
-        )
+    def training_views(self, images: Pixels, config: RunConfig, device: torch.device) -> Views:
+        cached = extracted(images, config, device)
         return FeatureViews(cached.features, config.augment, device, self.scaler.to(device))
 
-    def prediction_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+    def prediction_views(self, images: Pixels, config: RunConfig, device: torch.device) -> Views:
         """Features of new images are computed for each batch and not cached."""
         backbone = FrozenBackbone(load_backbone(self.name, self.shape[2]), self.scaler).to(device)
         return BackboneViews(
@@ -125,7 +129,7 @@ class BackboneViews:
         return len(self.images)
 
     @torch.no_grad()
-    def __call__(self, view: str, rows: npt.NDArray[np.int64], **address: Any) -> Tensor:
+    def __call__(self, view: str, rows: Rows, **address: Any) -> Tensor:
         features: Tensor = self.backbone(self.images(view, rows, **address))
         return features
 
@@ -139,8 +143,8 @@ class FeatureInputs:
     measurements.
     """
 
-    mean: Floats
-    std: Floats
+    mean: npt.NDArray[np.float64]
+    std: npt.NDArray[np.float64]
 
     @classmethod
     def of(cls, features: npt.NDArray[Any]) -> FeatureInputs:
@@ -153,8 +157,7 @@ class FeatureInputs:
         scaled = ((features - self.mean) / self.std).clip(-CLIP, CLIP).astype(np.float32)
         return FeatureViews(scaled[:, None], config.augment, device)
 
-    def prediction_views(self, features: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
-        return self.training_views(features, config, device)
+    prediction_views = training_views
 
     def empty_views(self, config: RunConfig) -> Views:
         return self.training_views(np.zeros((0, len(self.mean))), config, torch.device("cpu"))
@@ -169,14 +172,7 @@ def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -
         return FeatureInputs.of(rows)
     shape = rows.shape[1:]
     if config.net.freeze_backbone:
-        size = config.data.image_size
-        scaler = extract_features(
-            resized(rows, size),
-            config.net.name,
-            config.augment,
-            device,
-            bf16=config.machine.bf16,
-        ).scaler
-        mean_std = normalisation(shape[2])
-        return FrozenBackboneInputs(shape, *mean_std, config.net.name, size, scaler.mean.numpy(), scaler.std.numpy())
+        net, size, scaler = config.net.name, config.data.image_size, extracted(rows, config, device).scaler
+        mean, std = scaler.mean.numpy(), scaler.std.numpy()
+        return FrozenBackboneInputs(shape, *normalisation(shape[2]), net, size, mean, std)
     return ImageInputs(shape, *(normalisation(shape[2]) if config.net.pretrained else channel_mean_std(rows)))

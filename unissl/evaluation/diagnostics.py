@@ -15,9 +15,8 @@ from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, n
 from unissl.evaluation.metrics import accuracy
 from unissl.evaluation.predictions import Forward
 from unissl.methods.base import Method
-from unissl.types import OOD, UNLABELLED
+from unissl.types import OOD, UNLABELLED, Bools, Labels
 
-Labels = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 DIGITS = 5
 """Decimals of the fractions in metrics.jsonl."""
@@ -112,9 +111,9 @@ def class_mass(groups: Sequence[Group], truth: Labels, walk: RandomWalk, num_cla
     return np.asarray(mass / np.maximum(counts, 1)[:, None])
 
 
-def _fraction(flags: npt.NDArray[np.bool_]) -> float | None:
+def _fraction(flags: Bools) -> float | None:
     return round(float(flags.mean()), DIGITS) if len(flags) else None
 
 
-def _rounded(values: Floats, present: npt.NDArray[np.bool_]) -> list[float | None]:
+def _rounded(values: Floats, present: Bools) -> list[float | None]:
     return [round(float(value), DIGITS) if occurs else None for value, occurs in zip(values, present, strict=True)]

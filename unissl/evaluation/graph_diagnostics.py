@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,8 +20,8 @@ from unissl.evaluation.predictions import Forward, features_of
 from unissl.methods.base import Method
 from unissl.methods.sage import SAGE, SAGEConfig, unit_rows
 from unissl.ops.graph import affinity_scale, relational_embedding, structural_consensus
+from unissl.types import Rows
 
-Rows = npt.NDArray[np.int64]
 MAX_IMAGES = 20_000
 """Images of the pool that are embedded; of a larger pool a fixed random subset."""
 STREAM = "diagnostics"
@@ -37,10 +36,6 @@ class RandomWalk:
     temperature: float
     self_bias: float
     anchors: Tensor | None = None
-
-    def of_length(self, steps: int) -> RandomWalk:
-        """The same walk with another beta."""
-        return replace(self, steps=steps)
 
 
 @dataclass(frozen=True)

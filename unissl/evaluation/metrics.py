@@ -6,15 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from unissl.evaluation.intervals import Interval, wilson_interval
-from unissl.evaluation.predictions import Predictions
-from unissl.types import OOD
-
-Labels = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
+from unissl.types import OOD, Floats, Labels
 
 
 def accuracy(truth: Labels, predicted: Labels) -> float:
@@ -36,12 +31,8 @@ def score(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
     }
 
 
-def evaluate_predictions(truth: Labels, predictions: Predictions, num_classes: int) -> dict[str, Any]:
+def evaluate_predictions(truth: Labels, classes: Labels, outlier_score: Floats, num_classes: int) -> dict[str, Any]:
     """:func:`score` of the in-distribution images and, if there are OOD images, the AUROC of the outlier score."""
-    return _evaluate(truth, predictions.classes, predictions.outlier_score, num_classes)
-
-
-def _evaluate(truth: Labels, classes: Labels, outlier_score: Floats, num_classes: int) -> dict[str, Any]:
     known = truth != OOD
     scores = score(truth[known], classes[known], num_classes)
     if not known.all():
@@ -80,7 +71,7 @@ class Evaluation:
         cls, truth: Labels, classes: Labels, outlier_score: Floats, class_names: tuple[str, ...], unreadable: int = 0
     ) -> Evaluation:
         """From true and predicted classes (n,), -2 for a true class out of distribution, and outlier scores (n,)."""
-        scores = _evaluate(truth, classes, outlier_score, len(class_names))
+        scores = evaluate_predictions(truth, classes, outlier_score, len(class_names))
         matrix = np.array(scores["confusion_matrix"], dtype=np.int64)
         return cls(
             int(matrix.sum()),

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unissl.augment import AugmentConfig
-from unissl.augment.image_views import ImageViews
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
-from unissl.types import Outputs, Prediction
+from unissl.types import Floats, Labels, Outputs, Prediction, Rows
 
 if TYPE_CHECKING:
     from unissl.batches import Views
 
-Probabilities = npt.NDArray[np.float32]
 Forward = Callable[[Tensor], Outputs | Prediction]
 """A network: normalised images (n, channels, h, w), or features (n, D), to logits and features."""
 
@@ -28,26 +24,26 @@ Forward = Callable[[Tensor], Outputs | Prediction]
 class Predictions:
     """Class probabilities (n, C) of n images and, if the method has an OOD detector, its scores (n,)."""
 
-    probs: Probabilities
-    ood_scores: Probabilities | None = None
+    probs: Floats
+    ood_scores: Floats | None = None
 
     @property
-    def classes(self) -> npt.NDArray[np.int64]:
+    def classes(self) -> Labels:
         return np.asarray(self.probs.argmax(1), dtype=np.int64)
 
     @property
-    def confidence(self) -> Probabilities:
+    def confidence(self) -> Floats:
         """q_max, the largest probability."""
         return np.asarray(self.probs.max(1), dtype=np.float32)
 
     @property
-    def margin(self) -> Probabilities:
+    def margin(self) -> Floats:
         """q_gap, the largest probability minus the second largest."""
         top_two = np.partition(self.probs, -2, axis=1)[:, -2:]
         return np.asarray(top_two[:, 1] - top_two[:, 0], dtype=np.float32)
 
     @property
-    def outlier_score(self) -> Probabilities:
+    def outlier_score(self) -> Floats:
         """The detector's score, or one minus the confidence if the method has no detector."""
         return 1 - self.confidence if self.ood_scores is None else self.ood_scores
 
@@ -71,9 +67,7 @@ def outlier_scores_of(outputs: Outputs | Prediction) -> Tensor:
     return 1 - outputs.logits.softmax(-1).amax(-1)
 
 
-def predict_rows(
-    forward: Forward, views: Views, *, rows: npt.NDArray[np.int64] | None = None, batch_size: int = 256
-) -> Predictions:
+def predict_rows(forward: Forward, views: Views, *, rows: Rows | None = None, batch_size: int = 256) -> Predictions:
     """Probabilities and outlier scores of all rows, or of ``rows``, without augmentation."""
     rows = np.arange(len(views)) if rows is None else rows
     probs, ood_scores = [], []
@@ -86,10 +80,3 @@ def predict_rows(
     if not probs:
         raise ValueError("no images to predict")
     return Predictions(np.concatenate(probs), np.concatenate(ood_scores) if ood_scores else None)
-
-
-def predict_images(
-    forward: Forward, images: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]
-) -> Predictions:
-    """:func:`predict_rows` for uint8 images (n, h, w, channels) on the CPU."""
-    return predict_rows(forward, ImageViews(images, AugmentConfig(), mean, std, torch.device("cpu")))

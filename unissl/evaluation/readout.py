@@ -23,15 +23,13 @@ from unissl.ops import soft_regression
 from unissl.ops.consensus import consensus_labels
 from unissl.ops.linear import LinearClassifier, rank_in_class
 from unissl.ops.neighbours import nearest, transition
-from unissl.types import UNLABELLED
+from unissl.types import UNLABELLED, Labels
 
 K_NEIGHBOURS = 10
 FEATURE_NORM = 16.0
 """Mean length to which features are scaled for the regression, whose penalty is on their coefficients."""
 FOLDS = 4
 """Parts of the labels that are left out in turn."""
-
-Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,9 @@ def choose_readout(
     by_head, by_consensus = head.classes(features), classifier.classes(features)
     count = len(labels)
     evidence = Evidence(
-        agreement=_share(by_head[count:] == by_consensus[count:]),
-        labels_head=_share(by_head[:count] == labels),
-        labels_consensus=_share(by_consensus[:count] == labels),
+        agreement=float(np.mean(by_head[count:] == by_consensus[count:])),
+        labels_head=float(np.mean(by_head[:count] == labels)),
+        labels_consensus=float(np.mean(by_consensus[:count] == labels)),
         **left_out_accuracy(labelled, labels, graph, num_classes),
     )
     return classifier, evidence
@@ -123,9 +121,4 @@ def nearest_mean(features: Tensor, known: Labels, rows: Labels) -> Labels:
     unit = normalize(features, dim=1)
     classes = np.unique(known[known != UNLABELLED])
     means = torch.stack([unit[torch.from_numpy(known == label)].mean(0) for label in classes])
-    nearest_class: Labels = classes[(unit[torch.from_numpy(rows)] @ normalize(means, dim=1).T).argmax(1).numpy()]
-    return nearest_class
-
-
-def _share(flags: npt.NDArray[np.bool_]) -> float:
-    return float(flags.mean())
+    return np.asarray(classes[(unit[torch.from_numpy(rows)] @ normalize(means, dim=1).T).argmax(1).numpy()])

@@ -7,7 +7,7 @@ literature it is the risk-coverage trade-off of selective classification, with r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,7 @@ class SelectiveAccuracy:
 
     @classmethod
     def from_summary(cls, stored: Mapping[str, Any]) -> SelectiveAccuracy:
-        names = ("threshold", "images", "coverage", "correct", "pool_coverage")
-        values: dict[str, Any] = {name: stored.get(name) for name in names}
+        values: dict[str, Any] = {field.name: stored.get(field.name) for field in fields(cls)}
         return cls(**values)
 
 

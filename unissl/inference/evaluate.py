@@ -13,9 +13,7 @@ from unissl.data import load_test
 from unissl.errors import UserError, did_you_mean
 from unissl.evaluation.metrics import Evaluation
 from unissl.inference.model import Model
-from unissl.types import OOD, UNLABELLED, ImageTable
-
-Labels = npt.NDArray[np.int64]
+from unissl.types import OOD, UNLABELLED, ImageTable, Labels
 
 
 def evaluate_model(model: Model, images: Any, labels: Sequence[str | int] | npt.ArrayLike | None = None) -> Evaluation:
@@ -28,7 +26,14 @@ def evaluate_model(model: Model, images: Any, labels: Sequence[str | int] | npt.
         labels: A class name or index for each image; -2 for out-of-distribution images.
     """
     if labels is not None:
-        return _evaluate_images(model, images, _class_indices(labels, model.class_names))
+        truth, table = _class_indices(labels, model.class_names), model.predict(images)
+        if len(table) != len(truth):
+            raise UserError(f"There are {len(table)} images and {len(truth)} labels; give one label per image.")
+        read = table["class_index"] >= 0
+        if not (truth[read] >= 0).any():
+            raise UserError("No labelled image could be read; check the images.")
+        columns = table["class_index"][read], table["outlier_score"][read]
+        return Evaluation.of(truth[read], *columns, model.class_names, int((~read).sum()))
     if isinstance(images, str | Path):
         images = load_test(Path(images), model.class_names, model.size[0], model.channels)
     if not isinstance(images, ImageTable):
@@ -38,17 +43,6 @@ def evaluate_model(model: Model, images: Any, labels: Sequence[str | int] | npt.
     predictions = model.predict_pixels(images.images)
     scores = predictions.outlier_score
     return Evaluation.of(images.labels, predictions.classes, scores, model.class_names, len(images.skipped))
-
-
-def _evaluate_images(model: Model, images: Any, truth: Labels) -> Evaluation:
-    table = model.predict(images)
-    if len(table) != len(truth):
-        raise UserError(f"There are {len(table)} images and {len(truth)} labels; give one label per image.")
-    read = table["class_index"] >= 0
-    if not (truth[read] >= 0).any():
-        raise UserError("No labelled image could be read; check the images.")
-    columns = table["class_index"][read], table["outlier_score"][read]
-    return Evaluation.of(truth[read], *columns, model.class_names, int((~read).sum()))
 
 
 def _class_indices(labels: Any, class_names: tuple[str, ...]) -> Labels:

@@ -20,9 +20,9 @@ from unissl.data.folder.index import LINK_OUT
 from unissl.data.folder.index import find_images as scan_images
 from unissl.data.images.decode import Unreadable, decode_stream
 from unissl.errors import UserError
+from unissl.types import Pixels
 from unissl.utils.progress import log
 
-Pixels = npt.NDArray[np.uint8]
 CHANNELS = (1, 3, 4)
 LAYOUT = "give one image (height, width, channels) or several (n, height, width, channels), with 1, 3 or 4 channels"
 
@@ -105,8 +105,7 @@ def open_images(images: Any) -> ImageSource:
         elif isinstance(image, Image.Image):
             items.append(image)
         elif isinstance(image, np.ndarray | Tensor):
-            array = _check_array(image)
-            items += list(array[:])
+            items += list(_check_array(image)[:])
         else:
             raise UserError(f"{type(image).__name__} is no image; give paths, PIL images, arrays or tensors.")
     if not items:
@@ -143,7 +142,7 @@ def _check_array(images: npt.NDArray[Any] | Tensor) -> ArrayImages:
         return ArrayImages(array, 1.0)
     if array.dtype.kind != "f":
         raise UserError(f"An array of {array.dtype} has no pixels; give uint8 from 0 to 255, or floats from 0 to 1.")
-    low, high = _value_range(array)
+    low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= 255):
         raise UserError(
             f"The array has values from {low:.4g} to {high:.4g}; give pixels that are not normalised, uint8 from 0 to "
@@ -159,12 +158,6 @@ def _channels_last(tensor: Tensor) -> npt.NDArray[Any]:
     if tensor.ndim in (3, 4) and tensor.shape[-3] in CHANNELS:
         tensor = tensor.movedim(-3, -1)
     return np.asarray(tensor.numpy())
-
-
-def _value_range(array: npt.NDArray[Any], block: int = 256) -> tuple[float, float]:
-    """Smallest and largest value; NaN if there is one."""
-    parts = [array[start : start + block] for start in range(0, len(array), block)]
-    return float(np.min([part.min() for part in parts])), float(np.max([part.max() for part in parts]))
 
 
 def _to_pil(pixels: Pixels) -> Image.Image:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unissl.errors import UserError
-from unissl.inference.predict_files import CHUNK
+from unissl.inference.model import CHUNK
 from unissl.inference.prediction_table import NOT_READ, NUMERIC_COLUMNS, READ, RECORD, Records
 from unissl.inference.review import REASONS
 from unissl.run_folder import RunFolder
@@ -108,8 +108,7 @@ class PredictionJournal:
                 "delete it, or choose another --out."
             )
         self._start = len(line)
-        threads = header["threads"]
-        return int(threads)
+        return int(header["threads"])
 
     def _cut_to_whole_chunks(self) -> int:
         """Drop what a kill or a lost disk block left incomplete; returns the number of files that are done."""
@@ -125,7 +124,7 @@ class PredictionJournal:
 
 
 def are_records(block: Records, classes: int) -> bool:
-    """Whether every record is one that :mod:`unissl.inference.predict_files` writes: a lost disk block is not."""
+    """Whether every record is one that :mod:`unissl.inference.model` writes: a lost disk block is not."""
     states, index = block["state"], block["class_index"]
     known = (index >= 0) & (index < classes) & (block["review"] < len(REASONS))
     numbers = np.all([np.isfinite(block[name]) for name in NUMERIC_COLUMNS], axis=0)
@@ -133,11 +132,10 @@ def are_records(block: Records, classes: int) -> bool:
 
 
 def _hash_of_model(folder: RunFolder) -> str:
-    with open_file(folder.manifest) as file:
-        digest = hashlib.file_digest(file, "sha256")
-    with open_file(folder.model) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    digest = hashlib.sha256()
+    for path in (folder.manifest, folder.model):
+        with open_file(path) as file:
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

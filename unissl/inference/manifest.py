@@ -3,7 +3,6 @@ exporters read it here. It is validated, since a model may come from anywhere.""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from unissl.evaluation.calibrators import IDENTITY, Calibrator, read_calibrator
 from unissl.inference.review import ReviewThresholds
 from unissl.nets.backbones.registry import supports_distillation
 from unissl.run_folder import RunFolder
-from unissl.utils.atomic import read_json, write_json
+from unissl.utils.atomic import read_json
 
 Count = Annotated[int, Field(ge=0, le=2**40)]
 Side = Annotated[int, Field(ge=1, le=4096)]
@@ -102,10 +101,6 @@ class Manifest(BaseModel):
         """Channels, height and width that the network sees, after the crop."""
         return self.channels, self.crop or self.height, self.crop or self.width
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields that were set, as they are stored."""
-        return {"format": self.format, **self.model_dump(exclude_unset=True)}
-
 
 FORMAT = Manifest.model_fields["format"].default
 
@@ -117,8 +112,8 @@ def _fits(calibrator: Calibrator, num_classes: int) -> bool:
         return False
 
 
-def parse_manifest(value: Any, path: Path) -> Manifest:
-    """The manifest in the JSON ``value`` of ``path``."""
+def read_manifest(folder: RunFolder) -> Manifest:
+    path, value = folder.manifest, read_json(folder.manifest)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of this version; train again.")
     try:
@@ -126,11 +121,3 @@ def parse_manifest(value: Any, path: Path) -> Manifest:
     except ValidationError as error:
         reason = first_mistake(error)
         raise UserError(f"{path} does not describe a model ({reason}); restore it or train again.") from None
-
-
-def read_manifest(folder: RunFolder) -> Manifest:
-    return parse_manifest(read_json(folder.manifest), folder.manifest)
-
-
-def write_manifest(folder: RunFolder, manifest: Manifest) -> None:
-    write_json(folder.manifest, manifest.to_json())

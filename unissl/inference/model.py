@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -19,18 +18,11 @@ from unissl.augment.image_views import ImageViews
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.evaluation.calibrators import IDENTITY, Calibrator
-from unissl.evaluation.predictions import (
-    Predictions,
-    Probabilities,
-    features_of,
-    outlier_scores_of,
-    predict_rows,
-)
+from unissl.evaluation.predictions import Predictions, features_of, outlier_scores_of, predict_rows
 from unissl.features import BATCH, FrozenBackbone, WithBackbone
-from unissl.inference.image_source import open_images
-from unissl.inference.manifest import Manifest, read_manifest, write_manifest
-from unissl.inference.predict_files import decode_chunks, predict_chunks
-from unissl.inference.prediction_table import PredictionTable, to_arrow
+from unissl.inference.image_source import DecodedChunk, ImageSource, open_images
+from unissl.inference.manifest import Manifest, read_manifest
+from unissl.inference.prediction_table import NOT_READ, RECORD, PredictionTable, Records, to_arrow, to_records
 from unissl.methods.base import attach_method
 from unissl.methods.registry import get_method
 from unissl.nets import Network, build, channels_last
@@ -38,14 +30,20 @@ from unissl.nets.alloc_guard import AllocationGuard
 from unissl.nets.external import check_trusted_code
 from unissl.nets.heads import LinearHead, MLPHead
 from unissl.run_folder import RunFolder
-from unissl.types import DataInfo, Outputs, Prediction
-from unissl.utils.atomic import write_tensors
+from unissl.types import DataInfo, Floats, Outputs, Pixels, Prediction
+from unissl.utils.allocator import keep_freed_memory
+from unissl.utils.atomic import write_json, write_tensors
 from unissl.utils.bounded_io import regular_path
+from unissl.utils.daemon_pool import DaemonPool
 from unissl.utils.file_names import writable
 
 NO_POOL = 1
 """Size of per-image state of methods that keep some for every image of the pool; inference needs none."""
 BATCH_SIZE = 256
+CHUNK = 256
+"""Images that are decoded and predicted together: memory holds two chunks, and a kill costs at most one. Chunks start
+at fixed positions, so a restart puts the same images through the network together, and its predictions are equal to the
+last bit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,17 +89,15 @@ class Model:
             return PredictionTable(to_arrow(records, self.class_names, row=range(len(source))))
         return PredictionTable(to_arrow(records, self.class_names, file=[writable(file) for file in source.files]))
 
-    def predict_proba(self, images: Any, *, batch_size: int | None = None) -> Probabilities:
+    def predict_proba(self, images: Any, *, batch_size: int | None = None) -> Floats:
         """Class probabilities (n, C); NaN for a file that cannot be read."""
         return self._rows(images, lambda pixels: self.predict_pixels(pixels, batch_size).probs)
 
-    def embed(self, images: Any, *, batch_size: int | None = None) -> npt.NDArray[np.float32]:
+    def embed(self, images: Any, *, batch_size: int | None = None) -> Floats:
         """Features before the classifier (n, D); NaN for a file that cannot be read."""
         return self._rows(images, lambda pixels: self._features(pixels, batch_size or self.batch_size))
 
-    def _rows(
-        self, images: Any, compute: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
-    ) -> npt.NDArray[np.float32]:
+    def _rows(self, images: Any, compute: Callable[[Pixels], Floats]) -> Floats:
         """``compute`` of the images, one row each (n, ...), NaN where there is none."""
         source, shape = open_images(images), self.manifest.image_shape
         rows = None
@@ -119,7 +115,7 @@ class Model:
         return predict_rows(self.module, self.views(images), batch_size=batch_size or self.batch_size)
 
     @torch.no_grad()
-    def _features(self, images: npt.NDArray[np.uint8], batch_size: int) -> npt.NDArray[np.float32]:
+    def _features(self, images: Pixels, batch_size: int) -> Floats:
         views, rows = self.views(images), np.arange(len(images))
         batches = (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
         features = [features_of(self.module(views("none", batch))) for batch in batches]
@@ -134,6 +130,39 @@ class Model:
     def backbone(self) -> FrozenBackbone | None:
         """The backbone whose features the network was trained on, if there is one."""
         return next((part.front for part in self.module.modules() if isinstance(part, WithBackbone)), None)
+
+
+def decode_chunks(
+    source: ImageSource, shape: tuple[int, int, int], done: int = 0
+) -> Iterator[tuple[int, int, DecodedChunk]]:
+    """First position, number of images and decoded images of each chunk after the first ``done`` images."""
+    if done % CHUNK and done != len(source):
+        raise ValueError("predictions resume at the start of a chunk")
+    with keep_freed_memory(), DaemonPool(1) as background:
+        ahead = background.submit(source.decode, done, done + CHUNK, shape)
+        for start in range(done, len(source), CHUNK):
+            chunk, after = ahead.result(), start + CHUNK
+            ahead = background.submit(source.decode, after, after + CHUNK, shape)
+            yield start, min(CHUNK, len(source) - start), chunk
+
+
+def predict_chunks(
+    model: Model, source: ImageSource, done: int = 0, batch_size: int | None = None
+) -> Iterator[tuple[Records, dict[int, str]]]:
+    """Records of the images after the first ``done``, chunk by chunk; with the reasons, by position in the chunk, why
+    images could not be read."""
+    for _, count, chunk in decode_chunks(source, model.manifest.image_shape, done):
+        yield predict_chunk(model, chunk, count, batch_size), chunk.reasons
+
+
+def predict_chunk(model: Model, chunk: DecodedChunk, count: int, batch_size: int | None = None) -> Records:
+    """Records of the ``count`` images of a chunk."""
+    records = np.zeros(count, dtype=RECORD)
+    records["state"] = NOT_READ
+    if chunk.positions:
+        predictions = model.predict_pixels(chunk.pixels, batch_size)
+        records[chunk.positions] = to_records(predictions, model.manifest.review_thresholds)
+    return records
 
 
 class Calibrated(nn.Module):
@@ -152,7 +181,7 @@ class Calibrated(nn.Module):
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Manifest) -> None:
     write_tensors(folder.model, weights)
-    write_manifest(folder, manifest)
+    write_json(folder.manifest, {"format": manifest.format, **manifest.model_dump(exclude_unset=True)})
 
 
 def build_from_manifest(manifest: Manifest) -> nn.Module:
@@ -198,12 +227,12 @@ def load_weights(module: nn.Module, folder: RunFolder) -> None:
             weights = load_file(opened)
     except (SafetensorError, OSError, ValueError):
         raise damaged from None
-    if {name: value.shape for name, value in weights.items()} != {
-        name: value.shape for name, value in expected.items()
-    }:
+    if weights.keys() != expected.keys():
         raise damaged
     for name, value in weights.items():
-        if value.is_floating_point() != expected[name].is_floating_point() or value.is_complex():
+        if value.shape != expected[name].shape or value.is_complex():
+            raise damaged
+        if value.is_floating_point() != expected[name].is_floating_point():
             raise damaged
         weights[name] = value.to(expected[name].dtype)
         if not weights[name].isfinite().all():

@@ -153,13 +153,12 @@ class PredictionTable:
 
 def count_reviews(blocks: Iterable[Records]) -> dict[str, int]:
     """Number of images to review, by reason."""
-    counts = {reason: 0 for reason in REASONS if reason} | {UNREADABLE: 0}
+    counts = dict.fromkeys((*REASONS[1:], UNREADABLE), 0)
     for records in blocks:
         reviews = records["review"][records["state"] == READ]
         counts[UNREADABLE] += len(records) - len(reviews)
-        for index, reason in enumerate(REASONS):
-            if reason:
-                counts[reason] += int((reviews == index).sum())
+        for index, reason in enumerate(REASONS[1:], start=1):
+            counts[reason] += int((reviews == index).sum())
     return counts
 
 
@@ -181,12 +180,13 @@ def write_table(path: Path, tables: Iterable[pa.Table], *, overwrite: bool = Tru
     if path.suffix.lower() not in ("", *TABLE_SUFFIXES):
         raise UserError(f"A table cannot be written as {path.suffix}; end the name of {path} in .csv or .parquet.")
 
-    def write_csv_file(partial: Path) -> None:
+    def write(partial: Path) -> None:
+        if path.suffix.lower() == ".parquet":
+            _write_parquet(partial, tables)
+            return
         with partial.open("w", encoding="utf-8", newline="") as handle:
             write_csv(handle, tables)
 
-    parquet = path.suffix.lower() == ".parquet"
-    write = (lambda partial: _write_parquet(partial, tables)) if parquet else write_csv_file
     write_atomically(path, write, overwrite=overwrite)
 
 
@@ -215,8 +215,7 @@ def write_csv(handle: TextIO, tables: Iterable[pa.Table], *, escape_controls: bo
 
 def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> None:
     remaining = iter(tables)
-    first = next(remaining)
-    group = [first]
+    group = [first := next(remaining)]
     # pyarrow opens no path that is not UTF-8
     with path.open("wb") as file, pq.ParquetWriter(file, first.schema) as writer:
         for table in remaining:

@@ -38,7 +38,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
 from unissl.ops.losses import cross_entropy, one_hot
@@ -69,22 +69,17 @@ class ACR(Method):
     title, venue, family = "ACR", "CVPR 2023", "long-tailed"
     idea = "a balanced head, and logit adjustment by the estimated class distribution"
     link = "https://doi.org/10.1109/CVPR52729.2023.00338"
-    anchors: Tensor
-    pool_prior: Tensor
-    standard_strength: Tensor
-    distance: Tensor
-    watched: Tensor
 
     def __init__(self, cfg: ACRConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         self.standard = xavier_linear(info.feat_dim, info.num_classes)
         prior = info.log_prior().exp()
         uniform = torch.full_like(prior, 1 / info.num_classes)
-        self.register_buffer("anchors", torch.stack([prior, uniform, reversed_prior(prior)]))  # (3, C)
-        self.register_buffer("pool_prior", uniform.clone())
-        self.register_buffer("standard_strength", torch.tensor(float(cfg.strength)))
-        self.register_buffer("distance", torch.zeros(3))  # summed over the period, one per anchor
-        self.register_buffer("watched", torch.tensor(0.0))  # steps of the period that are in the sum
+        self.anchors = nn.Buffer(torch.stack([prior, uniform, reversed_prior(prior)]))  # (3, C)
+        self.pool_prior = nn.Buffer(uniform.clone())
+        self.standard_strength = nn.Buffer(torch.tensor(float(cfg.strength)))
+        self.distance = nn.Buffer(torch.zeros(3))  # summed over the period, one per anchor
+        self.watched = nn.Buffer(torch.tensor(0.0))  # steps of the period that are in the sum
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
@@ -132,8 +127,8 @@ class ACR(Method):
         self.pool_prior.lerp_(counts / counts.sum().clamp(min=1), confident_step * (1 - self.cfg.momentum))
         u, anchors = self.pool_prior.clamp(min=TINY), self.anchors.clamp(min=TINY)
         symmetric_kl = 0.5 * ((u - anchors) * (u.log() - anchors.log())).sum(-1)
-        self.distance += confident_step * symmetric_kl
-        self.watched += confident_step
+        self.distance.add_(confident_step * symmetric_kl)
+        self.watched.add_(confident_step)
 
     def on_period_start(self, ctx: Context) -> None:
         """Set tau1 by the mean distances of the last period, and reset the sums."""

@@ -16,19 +16,6 @@ from torch import Tensor, nn
 from unissl.config import ConfigTree, Settings
 from unissl.types import Batch, DataInfo, Losses, Outputs, Prediction, Source, Step, Stream, StreamBatch
 
-__all__ = [
-    "Context",
-    "InferenceModel",
-    "Method",
-    "MethodConfig",
-    "Needs",
-    "Network",
-    "attach_method",
-    "forward_concat",
-    "xavier_linear",
-]
-
-
 FAMILIES = ("universal", "closed-set", "long-tailed", "open-set", "supervised")
 
 
@@ -90,6 +77,8 @@ class Method(nn.Module):
     """Base class. A subclass sets the class variables and writes ``losses``; the rest has working defaults."""
 
     Config: ClassVar[type[MethodConfig]]
+    name: ClassVar[str]
+    """That of ``Config``."""
     title: ClassVar[str]
     venue: ClassVar[str]
     family: ClassVar[str]
@@ -98,10 +87,13 @@ class Method(nn.Module):
     """Half a line for the table of the README."""
     link: ClassVar[str]
     needs: ClassVar[frozenset[Needs]] = frozenset()
-    replaces_head: ClassVar[bool] = False
-    """The method predicts with heads of its own; the network's head is removed, so that no untrained one is saved."""
     taps: ClassVar[tuple[str, ...]] = ()
     """Inner feature maps that the network returns for the method."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Config" in vars(cls):
+            cls.name = cls.Config.model_fields["name"].default
 
     def __init__(self, cfg: Any, info: DataInfo) -> None:
         super().__init__()
@@ -126,10 +118,7 @@ class Method(nn.Module):
     @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:
         """The batches of one step by name."""
-        return {
-            "labelled": Stream("labelled", ("weak",)),
-            "unlabelled": Stream("unlabelled", ("weak", "strong")),
-        }
+        return {"labelled": Stream("labelled", ("weak",)), "unlabelled": Stream("unlabelled", ("weak", "strong"))}
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         raise NotImplementedError
@@ -161,17 +150,14 @@ class Method(nn.Module):
 
     def untrained_parameters(self) -> frozenset[str]:
         """Names of the method's parameters that never receive a gradient."""
-        return frozenset()
-
-
-class Predictor(Protocol):
-    """The heads with which a method predicts, if it does not use the network's."""
-
-    def predict(self, net: Network, x: Tensor) -> Prediction: ...
+        return frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
 
 
 class InferenceModel(nn.Module):
-    """Network and the heads that prediction needs, as one module: images in, prediction out."""
+    """Network and the heads that prediction needs, as one module: images in, prediction out.
+
+    The heads have a method ``predict(net, x)``, as :class:`Method` has.
+    """
 
     def __init__(self, net: nn.Module, heads: nn.Module) -> None:
         super().__init__()
@@ -179,13 +165,27 @@ class InferenceModel(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Prediction:
-        return cast(Predictor, self.heads).predict(cast(Network, self.net), x)
+        return cast(Method, self.heads).predict(cast(Network, self.net), x)
+
+
+class HeadsMethod(Method):
+    """A method that predicts with ``heads`` of its own, a module with a method ``predict``, which are shipped with the
+    network. The network's head is removed, so that no untrained one is saved."""
+
+    heads: Any
+
+    def predict(self, net: Network, x: Tensor) -> Prediction:
+        prediction: Prediction = self.heads.predict(net, x)
+        return prediction
+
+    def inference_module(self, net: nn.Module) -> nn.Module:
+        return InferenceModel(net, self.heads)
 
 
 def attach_method(net: nn.Module, method: type[Method]) -> None:
     """Make the network return the inner maps that a method reads, and remove a head that the method replaces."""
     cast(Any, net).wanted_taps = method.taps
-    if method.replaces_head:
+    if issubclass(method, HeadsMethod):
         cast(Any, net).head = nn.Identity()
 
 

@@ -50,7 +50,7 @@ import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Context, InferenceModel, Method, MethodConfig, Needs, Network, forward_concat
+from unissl.methods.base import Context, HeadsMethod, MethodConfig, Needs, Network, forward_concat
 from unissl.ops.losses import cross_entropy
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -139,20 +139,18 @@ class Heads(nn.Module):
         return Prediction(outputs.scaled, feat, 1 - outputs.inlier())
 
 
-class CaliMatch(Method):
+class CaliMatch(HeadsMethod):
     Config = CaliMatchConfig
     title, venue, family = "CaliMatch", "ICCV 2025", "open-set"
     idea = "open set: calibrated confidences select the images"
     link = "https://arxiv.org/abs/2508.00922"
-    needs, replaces_head = frozenset({Needs.HELDOUT_LABELS}), True
-    class_profile: Tensor
-    ova_profile: Tensor
+    needs = frozenset({Needs.HELDOUT_LABELS})
 
     def __init__(self, cfg: CaliMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         self.heads = Heads(cfg, info)
-        self.register_buffer("class_profile", torch.full((cfg.bins,), EMPTY))
-        self.register_buffer("ova_profile", torch.full((cfg.bins,), EMPTY))
+        self.class_profile = nn.Buffer(torch.full((cfg.bins,), EMPTY))
+        self.ova_profile = nn.Buffer(torch.full((cfg.bins,), EMPTY))
 
     @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:
@@ -208,12 +206,6 @@ class CaliMatch(Method):
         outputs: HeadOutputs = self.heads(feats)
         self.class_profile.copy_(bin_accuracies(outputs.scaled.softmax(-1), targets, self.cfg.bins))
         self.ova_profile.copy_(bin_accuracies(inlier_probabilities(outputs.scaled_ova), targets, self.cfg.bins))
-
-    def predict(self, net: Network, x: Tensor) -> Prediction:
-        return self.heads.predict(net, x)
-
-    def inference_module(self, net: nn.Module) -> nn.Module:
-        return InferenceModel(net, self.heads)
 
 
 def ova_loss(logits: Tensor, target: Tensor) -> Tensor:

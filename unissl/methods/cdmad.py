@@ -13,7 +13,7 @@ CVPR 2024, https://arxiv.org/abs/2403.10391. Official code: https://github.com/L
 | q = softmax(l_w - b) | ``probs`` | pseudo-label on the weak view; without b before ``debias_from`` |
 | mean H(y, l) | ``sup`` | supervised term |
 | mean 1[max q >= c] H(argmax q, l_s) | ``unsup``, ``threshold`` | consistency term on the strong view |
-| l(x) - b | ``debiased`` | prediction |
+| l(x) - b | ``predict`` | prediction |
 
 Deviations. The white image passes in eval mode: it is normalised as test images are and leaves BatchNorm's running
 statistics alone. In the released port of the comparison (and, with one image, in the official code) it passes in train
@@ -31,9 +31,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Needs, Network, forward_concat
+from unissl.methods.base import InferenceModel, Method, MethodConfig, Needs, Network, forward_concat
 from unissl.ops.losses import cross_entropy
-from unissl.types import Batch, Losses, Outputs, Prediction, Step
+from unissl.types import Batch, Losses, Prediction, Step
 
 
 class CDMADConfig(MethodConfig):
@@ -88,30 +88,13 @@ class CDMAD(Method):
                 module.training = True
 
     def predict(self, net: Network, x: Tensor) -> Prediction:
-        out = debiased(net, x)
-        return Prediction(out.logits, out.feat)
+        out = net(x)
+        return Prediction(out.logits - white_logits(net, x), out.feat)
 
     def inference_module(self, net: nn.Module) -> nn.Module:
-        return Debiased(net)
-
-
-class Debiased(nn.Module):
-    """The network with its bias subtracted from the logits, for inference."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Outputs:
-        return debiased(cast(Network, self.net), x)
+        return InferenceModel(net, self)  # the method has no weights, so that those of the network alone are shipped
 
 
 def white_logits(net: Network, images: Tensor) -> Tensor:
     """Logits (1, C) of one image of ones."""
     return net(torch.ones_like(images[:1])).logits
-
-
-def debiased(net: Network, x: Tensor) -> Outputs:
-    """The network's outputs with the logits of the white image subtracted."""
-    out = net(x)
-    return Outputs(out.logits - white_logits(net, x), out.feat)

@@ -75,16 +75,12 @@ class CGMatchConfig(MethodConfig):
 class Memory(nn.Module):
     """The last Q predicted classes of every image of the pool, and how often each class is among them."""
 
-    ring: Tensor
-    pushed: Tensor
-    counts: Tensor
-
     def __init__(self, size: int, length: int, num_classes: int) -> None:
         super().__init__()
         small = torch.uint8 if num_classes <= 256 else torch.int16
-        self.register_buffer("ring", torch.zeros(size, length, dtype=small))
-        self.register_buffer("pushed", torch.zeros(size, dtype=torch.int64))
-        self.register_buffer("counts", torch.zeros(size, num_classes, dtype=torch.int32))
+        self.ring = nn.Buffer(torch.zeros(size, length, dtype=small))
+        self.pushed = nn.Buffer(torch.zeros(size, dtype=torch.int64))
+        self.counts = nn.Buffer(torch.zeros(size, num_classes, dtype=torch.int32))
 
     def push(self, rows: Tensor, labels: Tensor) -> None:
         """Add one prediction (n,) to each of the images (n,); an image may occur more than once."""
@@ -116,15 +112,13 @@ class CGMatch(Method):
     title, venue, family = "CGMatch", "CVPR 2025", "closed-set"
     idea = "also uses low-confidence images whose predictions are stable"
     link = "https://arxiv.org/abs/2503.02231"
-    confidence_mean: Tensor
-    gap_mean: Tensor
 
     def __init__(self, cfg: CGMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         self.align = UniformAlignment(info.num_classes, cfg.momentum)
         self.memory = Memory(info.num_unlabelled, cfg.queue, info.num_classes)
-        self.register_buffer("confidence_mean", torch.tensor(1 / info.num_classes))
-        self.register_buffer("gap_mean", torch.tensor(0.0))  # set by the first step after warm-up
+        self.confidence_mean = nn.Buffer(torch.tensor(1 / info.num_classes))
+        self.gap_mean = nn.Buffer(torch.tensor(0.0))  # set by the first step after warm-up
 
     def warm_up_steps(self, total: int) -> int:
         return ceil(float(self.cfg.warm_up) * total)

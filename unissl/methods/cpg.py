@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
@@ -81,33 +81,22 @@ class CPG(Method):
     title, venue, family = "CPG", "NeurIPS 2025", "long-tailed"
     idea = "images with stable predictions join the labelled set"
     link = "https://arxiv.org/abs/2510.03993"
-    given: Tensor
-    counts: Tensor
-    chosen_counts: Tensor
-    copies: Tensor
-    radii: Tensor
-    votes: Tensor
-    chosen: Tensor
-    soft: Tensor
-    drawn: Tensor
-    noise_key: Tensor
-    updated: Tensor
 
     def __init__(self, cfg: CPGConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         c, m = info.num_classes, info.num_unlabelled
         self.aux = xavier_linear(info.feat_dim, c)
-        self.register_buffer("given", torch.tensor(info.labelled_counts))
-        self.register_buffer("counts", torch.tensor(info.labelled_counts))
-        self.register_buffer("chosen_counts", torch.ones(c, dtype=torch.int64))
-        self.register_buffer("copies", torch.full((c,), cfg.copies))
-        self.register_buffer("radii", torch.full((c,), 1 / c))
-        self.register_buffer("votes", torch.zeros(m, c, dtype=torch.int32))
-        self.register_buffer("chosen", torch.zeros(m, dtype=torch.bool))
-        self.register_buffer("soft", torch.zeros(m, c))
-        self.register_buffer("drawn", torch.tensor(0))  # unlabelled images seen since the last update
-        self.register_buffer("noise_key", torch.randint(2**31, ()))  # the seed decides it, and so the noise
-        self.register_buffer("updated", torch.tensor(-1))  # steps done at the last update; negative: none yet
+        self.given = nn.Buffer(torch.tensor(info.labelled_counts))
+        self.counts = nn.Buffer(torch.tensor(info.labelled_counts))
+        self.chosen_counts = nn.Buffer(torch.ones(c, dtype=torch.int64))
+        self.copies = nn.Buffer(torch.full((c,), cfg.copies))
+        self.radii = nn.Buffer(torch.full((c,), 1 / c))
+        self.votes = nn.Buffer(torch.zeros(m, c, dtype=torch.int32))
+        self.chosen = nn.Buffer(torch.zeros(m, dtype=torch.bool))
+        self.soft = nn.Buffer(torch.zeros(m, c))
+        self.drawn = nn.Buffer(torch.tensor(0))  # unlabelled images seen since the last update
+        self.noise_key = nn.Buffer(torch.randint(2**31, ()))  # the seed decides it, and so the noise
+        self.updated = nn.Buffer(torch.tensor(-1))  # steps done at the last update; negative: none yet
 
     @classmethod
     def streams(cls, cfg: CPGConfig) -> dict[str, Stream]:
@@ -164,7 +153,7 @@ class CPG(Method):
         threshold = self.cfg.threshold * (1 - self.cfg.smoothing)
         keep: Tensor = (label_w == label_s) & (confidence_w >= threshold) & (confidence_s >= threshold)
         self.votes.index_put_((index, label_w), keep.to(self.votes.dtype), accumulate=True)
-        self.drawn += len(index)
+        self.drawn.add_(len(index))
         return keep.to(weak.logits.dtype)
 
     def vote_prior(self) -> Tensor:

@@ -30,7 +30,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from unissl.methods.base import Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy
@@ -52,11 +52,10 @@ class FlexMatch(Method):
     title, venue, family = "FlexMatch", "NeurIPS 2021", "closed-set"
     idea = "FixMatch with a lower threshold for classes that are learnt slowly"
     link = "https://arxiv.org/abs/2110.08263"
-    stored: Tensor
 
     def __init__(self, cfg: FlexMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
-        self.register_buffer("stored", torch.full((info.num_unlabelled,), UNLABELLED))
+        self.stored = nn.Buffer(torch.full((info.num_unlabelled,), UNLABELLED))
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]

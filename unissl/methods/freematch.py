@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from unissl.methods.base import Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy, one_hot
@@ -58,16 +58,13 @@ class FreeMatch(Method):
     title, venue, family = "FreeMatch", "ICLR 2023", "closed-set"
     idea = "self-adaptive thresholds and a fairness term"
     link = "https://arxiv.org/abs/2205.07246"
-    global_threshold: Tensor
-    probability: Tensor
-    histogram: Tensor
 
     def __init__(self, cfg: FreeMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
         share = 1 / info.num_classes
-        self.register_buffer("global_threshold", torch.tensor(share))
-        self.register_buffer("probability", torch.full((info.num_classes,), share))
-        self.register_buffer("histogram", torch.full((info.num_classes,), share))
+        self.global_threshold = nn.Buffer(torch.tensor(share))
+        self.probability = nn.Buffer(torch.full((info.num_classes,), share))
+        self.histogram = nn.Buffer(torch.full((info.num_classes,), share))
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from pydantic import Field
-from torch import Tensor
+from torch import nn
 
 from unissl.methods.base import Method, MethodConfig, Needs, Network
 from unissl.ops.losses import cross_entropy
@@ -47,11 +47,10 @@ class LogitAdjust(Method):
     idea = "the same upper bound with logits adjusted by the class distribution"
     link = "https://arxiv.org/abs/2007.07314"
     needs = frozenset({Needs.POOL_LABELS})
-    log_prior: Tensor
 
     def __init__(self, cfg: LogitAdjustConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
-        self.register_buffer("log_prior", info.log_prior())
+        self.log_prior = nn.Buffer(info.log_prior())
 
     @classmethod
     def streams(cls, cfg: Any) -> dict[str, Stream]:

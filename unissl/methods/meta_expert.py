@@ -148,9 +148,6 @@ class ScaleAndShift(nn.Module):
 class Experts(nn.Module):
     """All that prediction needs besides the network, whose head is the first expert."""
 
-    adjustment: Tensor
-    group: Tensor
-
     def __init__(self, cfg: MetaExpertConfig, info: DataInfo) -> None:
         super().__init__()
         dims = [info.tap_dims[name] for name in DEPTHS]
@@ -163,10 +160,10 @@ class Experts(nn.Module):
             nn.Sequential(nn.BatchNorm2d(dim, eps=1e-3, momentum=cfg.bn_momentum), nn.LeakyReLU(0.1)) for dim in dims
         )
         self.gate = Gate(dims, info.num_classes).requires_grad_(cfg.gate == "trained")
-        self.register_buffer("adjustment", torch.tensor(cfg.taus)[:, None] * info.log_prior())  # (3, C)
+        self.adjustment = nn.Buffer(torch.tensor(cfg.taus)[:, None] * info.log_prior())  # (3, C)
         assert cfg.cuts is not None
         rank = by_falling_count(info).argsort()
-        self.register_buffer("group", (rank >= cfg.cuts[0]).long() + (rank >= cfg.cuts[1]).long())  # (C,)
+        self.group = nn.Buffer((rank >= cfg.cuts[0]).long() + (rank >= cfg.cuts[1]).long())  # (C,)
 
     def forward(self, head: nn.Linear, out: Outputs) -> HeadOutputs:
         standard = pooled(self.standardise(out.taps["map"]))
@@ -193,20 +190,16 @@ class MetaExpert(Method):
     link = "https://arxiv.org/abs/2505.16341"
     needs = frozenset({Needs.TAPS})
     taps = (*DEPTHS, "map")
-    order: Tensor
-    class_weight: Tensor
-    group_weight: Tensor
-    counts: Tensor
 
     def __init__(self, cfg: MetaExpertConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
         self.experts = Experts(self.cfg, info)
         labels = torch.tensor(info.labelled_counts)
         labels_of_group = torch.bincount(self.experts.group, labels, minlength=EXPERTS)
-        self.register_buffer("order", by_falling_count(info))
-        self.register_buffer("class_weight", balanced_weights(labels, cfg.balance))
-        self.register_buffer("group_weight", balanced_weights(labels_of_group, cfg.balance))
-        self.register_buffer("counts", torch.zeros(info.num_classes))
+        self.order = nn.Buffer(by_falling_count(info))
+        self.class_weight = nn.Buffer(balanced_weights(labels, cfg.balance))
+        self.group_weight = nn.Buffer(balanced_weights(labels_of_group, cfg.balance))
+        self.counts = nn.Buffer(torch.zeros(info.num_classes))
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
@@ -262,7 +255,7 @@ class MetaExpert(Method):
         of_class = one_hot(pseudo, self.info.num_classes, keep.dtype)  # (U, C)
         if self.cfg.counting == "indexed":  # of each class only the last sample stays, confident or not
             of_class = of_class * (of_class.flip(0).cumsum(0).flip(0) == 1)
-        self.counts += keep @ of_class
+        self.counts.add_(keep @ of_class)
 
     def consistency_weights(self) -> Tensor:
         """om (3,): the third expert if the pool's order of classes is reversed, the second if it is even, else the
@@ -278,9 +271,6 @@ class MetaExpert(Method):
 
     def inference_module(self, net: nn.Module) -> nn.Module:
         return InferenceModel(net, self.experts)
-
-    def untrained_parameters(self) -> frozenset[str]:
-        return frozenset(name for name, parameter in self.named_parameters() if not parameter.requires_grad)
 
 
 def pooled(maps: Tensor) -> Tensor:

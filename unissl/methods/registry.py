@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
 import unissl.methods
 from unissl.errors import UserError, did_you_mean, shortened
 from unissl.methods.base import Method
+from unissl.utils.plugins import classes_in_package
 
 
 @cache
 def all_methods() -> dict[str, type[Method]]:
     """Name -> class, in alphabetical order."""
-    methods: dict[str, type[Method]] = {}
-    for module_info in pkgutil.iter_modules(unissl.methods.__path__):
-        module = importlib.import_module(f"unissl.methods.{module_info.name}")
-        for value in vars(module).values():
-            if not (isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__):
-                continue
-            if "Config" not in vars(value):
-                continue
-            name = value.Config.model_fields["name"].default
-            if name in methods:
-                raise ValueError(f"two methods are called {name!r}")
-            methods[name] = value
-    return dict(sorted(methods.items()))
+    return classes_in_package(unissl.methods, Method, "name")
 
 
 def get_method(name: str) -> type[Method]:

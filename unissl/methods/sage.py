@@ -156,14 +156,11 @@ def unit_rows(z: Tensor) -> Tensor:
     return torch.div(z, torch.where(length.isfinite(), length, torch.nan))
 
 
-class ProjectionHead(nn.Sequential):
-    """f (n, d) -> z (n, d): Linear, BatchNorm, LeakyReLU, Linear."""
-
-    def __init__(self, dim: int, init: Literal["torch", "xavier"]) -> None:
-        linear = xavier_linear if init == "xavier" else nn.Linear
-        super().__init__(
-            linear(dim, dim), nn.BatchNorm1d(dim, momentum=0.001, eps=0.001), nn.LeakyReLU(0.1), linear(dim, dim)
-        )
+def projection_head(dim: int, init: Literal["torch", "xavier"]) -> nn.Sequential:
+    """f (n, d) -> z (n, d)."""
+    linear = xavier_linear if init == "xavier" else nn.Linear
+    norm = nn.BatchNorm1d(dim, momentum=0.001, eps=0.001)
+    return nn.Sequential(linear(dim, dim), norm, nn.LeakyReLU(0.1), linear(dim, dim))
 
 
 class SAGE(Method):
@@ -171,29 +168,23 @@ class SAGE(Method):
     title, venue, family = "SAGE", "ICML 2026", "universal"
     idea = "relations between images from a random walk on a graph; see [docs/sage.md](docs/sage.md)"
     link: ClassVar[str] = "https://github.com/Yaxin-ML/SAGE"
-    log_prior: Tensor
-    anchors: Tensor
 
     def __init__(self, cfg: SAGEConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
         self.aux = xavier_linear(info.feat_dim, info.num_classes) if cfg.auxiliary else None
-        self.project = (
-            ProjectionHead(info.feat_dim, cfg.projection_init) if cfg.contrastive or cfg.consistency else None
-        )
+        relational = cfg.contrastive or cfg.consistency
+        self.project = projection_head(info.feat_dim, cfg.projection_init) if relational else None
         self.drp_confidence = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         self.drp_margin = TruncatedGaussian(1 / info.num_classes, 1.0, cfg.drp_momentum, cfg.n_sigma)
         prior = info.log_prior() if cfg.prior_adjustment else torch.zeros(info.num_classes)
-        self.register_buffer("log_prior", prior)
+        self.log_prior = nn.Buffer(prior)
         anchors = simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)  # Eq. (5)
-        self.register_buffer("anchors", anchors)
+        self.anchors = nn.Buffer(anchors)
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:
         labelled = ("weak", "strong") if cfg.labelled_strong else ("weak",)
-        return {
-            "labelled": Stream("labelled", labelled),
-            "unlabelled": Stream("unlabelled", ("weak", "strong")),
-        }
+        return {"labelled": Stream("labelled", labelled), "unlabelled": Stream("unlabelled", ("weak", "strong"))}
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]

@@ -41,7 +41,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import InferenceModel, Method, MethodConfig, Network
+from unissl.methods.base import HeadsMethod, MethodConfig, Network
 from unissl.ops.keyed_random import keyed_generator
 from unissl.ops.losses import cross_entropy
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -72,15 +72,11 @@ class SCOMatchConfig(MethodConfig):
 class OutlierQueue(nn.Module):
     """The last weak views that fitted the known classes least, with their scores."""
 
-    images: Tensor
-    scores: Tensor
-    pushed: Tensor
-
     def __init__(self, size: int, image_shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.register_buffer("images", torch.zeros(size, *image_shape))
-        self.register_buffer("scores", torch.zeros(size))
-        self.register_buffer("pushed", torch.tensor(0))
+        self.images = nn.Buffer(torch.zeros(size, *image_shape))
+        self.scores = nn.Buffer(torch.zeros(size))
+        self.pushed = nn.Buffer(torch.tensor(0))
 
     @torch.no_grad()
     def push(self, images: Tensor, scores: Tensor, count: int) -> None:
@@ -89,7 +85,7 @@ class OutlierQueue(nn.Module):
         slots = (self.pushed + torch.arange(len(rows), device=rows.device)) % len(self.scores)
         self.images[slots] = images[rows].to(self.images)
         self.scores[slots] = scores[rows].to(self.scores)
-        self.pushed += len(rows)
+        self.pushed.add_(len(rows))
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Images and scores of ``count`` different entries; none before as many were pushed, all if there are fewer."""
@@ -111,23 +107,19 @@ class OpenHead(nn.Linear):
         return Prediction(logits[:, :-1], feat, logits.softmax(-1)[:, -1])
 
 
-class SCOMatch(Method):
+class SCOMatch(HeadsMethod):
     Config = SCOMatchConfig
     title, venue, family = "SCOMatch", "ECCV 2024", "open-set"
     idea = "open set: the least confident images train an extra outlier class"
     link = "https://arxiv.org/abs/2409.17512"
-    replaces_head = True
-    tau_ood: Tensor
-    confident: Tensor
-    draw_key: Tensor
 
     def __init__(self, cfg: SCOMatchConfig, info: DataInfo) -> None:
         super().__init__(cfg.for_data(info.num_classes), info)
         self.heads = OpenHead(info.feat_dim, info.num_classes)
         self.queue = OutlierQueue(self.cfg.queue, info.image_shape)
-        self.register_buffer("tau_ood", torch.tensor(float(cfg.outlier_max)))
-        self.register_buffer("confident", torch.zeros(2, dtype=torch.int64))  # inliers, outliers
-        self.register_buffer("draw_key", torch.randint(2**31, ()))  # the seed decides it, and so the draws
+        self.tau_ood = nn.Buffer(torch.tensor(float(cfg.outlier_max)))
+        self.confident = nn.Buffer(torch.zeros(2, dtype=torch.int64))  # inliers, outliers
+        self.draw_key = nn.Buffer(torch.randint(2**31, ()))  # the seed decides it, and so the draws
 
     @classmethod
     def streams(cls, cfg: SCOMatchConfig) -> dict[str, Stream]:
@@ -166,7 +158,7 @@ class SCOMatch(Method):
     def open_mask(self, confidence: Tensor, pseudo: Tensor) -> Tensor:
         """1 for pseudo-labels (n,) in use; counts those with confidence tau for the next value of tau_ood."""
         confident, outlier = confidence >= self.cfg.threshold, pseudo == self.info.num_classes
-        self.confident += torch.stack([(confident & ~outlier).sum(), (confident & outlier).sum()])
+        self.confident.add_(torch.stack([(confident & ~outlier).sum(), (confident & outlier).sum()]))
         return torch.where(outlier, confidence >= self.tau_ood, confident).to(confidence.dtype)
 
     def move_threshold(self, iteration: int, batch_size: int) -> None:
@@ -177,9 +169,3 @@ class SCOMatch(Method):
         tau_ood = torch.where(inliers > 0, self.cfg.threshold * outliers / inliers.clamp(min=1), self.cfg.outlier_max)
         self.tau_ood.copy_(tau_ood.clamp(self.cfg.outlier_min, self.cfg.outlier_max))
         self.confident.zero_()
-
-    def predict(self, net: Network, x: Tensor) -> Prediction:
-        return self.heads.predict(net, x)
-
-    def inference_module(self, net: nn.Module) -> nn.Module:
-        return InferenceModel(net, self.heads)

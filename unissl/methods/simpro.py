@@ -34,7 +34,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat
 from unissl.ops.losses import cross_entropy
@@ -63,21 +63,15 @@ class SimPro(Method):
     title, venue, family = "SimPro", "ICML 2024", "long-tailed"
     idea = "estimates the class distribution of the unlabelled images by expectation maximisation"
     link = "https://arxiv.org/abs/2402.13505"
-    pool_prior: Tensor
-    seen_prior: Tensor
-    pool_adjustment: Tensor
-    seen_adjustment: Tensor
-    labelled_seen: Tensor
-    pool_seen: Tensor
 
     def __init__(self, cfg: SimProConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
-        self.register_buffer("pool_prior", torch.full((info.num_classes,), 1 / info.num_classes))
-        self.register_buffer("seen_prior", info.log_prior().exp())
-        self.register_buffer("pool_adjustment", self.adjustment(self.pool_prior))
-        self.register_buffer("seen_adjustment", self.adjustment(self.seen_prior))
-        self.register_buffer("labelled_seen", torch.zeros(info.num_classes))
-        self.register_buffer("pool_seen", torch.zeros(info.num_classes))
+        self.pool_prior = nn.Buffer(torch.full((info.num_classes,), 1 / info.num_classes))
+        self.seen_prior = nn.Buffer(info.log_prior().exp())
+        self.pool_adjustment = nn.Buffer(self.adjustment(self.pool_prior))
+        self.seen_adjustment = nn.Buffer(self.adjustment(self.seen_prior))
+        self.labelled_seen = nn.Buffer(torch.zeros(info.num_classes))
+        self.pool_seen = nn.Buffer(torch.zeros(info.num_classes))
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
@@ -88,8 +82,8 @@ class SimPro(Method):
         sup = cross_entropy(lb_w.logits + self.seen_adjustment, lb.targets).mean()
         unsup = (keep * cross_entropy(ulb_s.logits + self.seen_adjustment, soft)).mean()
 
-        self.labelled_seen += lb.targets.sum(0)
-        self.pool_seen += (keep[:, None] * soft).sum(0)
+        self.labelled_seen.add_(lb.targets.sum(0))
+        self.pool_seen.add_((keep[:, None] * soft).sum(0))
         if self.cfg.port:
             self.estimate()
         weight = 1 / self.rho(len(lb), len(ulb))

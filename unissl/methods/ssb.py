@@ -41,7 +41,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from unissl.methods.base import InferenceModel, Method, MethodConfig, Network, forward_concat, xavier_linear
+from unissl.methods.base import HeadsMethod, MethodConfig, Network, forward_concat, xavier_linear
 from unissl.ops.losses import cross_entropy
 from unissl.ops.open_set import inlier_probabilities, ova_consistency, ova_entropy, ova_log_probabilities
 from unissl.types import Batch, DataInfo, Losses, Prediction, Step, Stream
@@ -91,12 +91,11 @@ class Heads(nn.Module):
         return Prediction(logits, feat, outlier)
 
 
-class SSB(Method):
+class SSB(HeadsMethod):
     Config = SSBConfig
     title, venue, family = "SSB", "ICCV 2023", "open-set"
     idea = "open set: FixMatch with an outlier detector"
     link = "https://arxiv.org/abs/2311.10572"
-    replaces_head = True
 
     def __init__(self, cfg: SSBConfig, info: DataInfo) -> None:
         super().__init__(cfg, info)
@@ -156,12 +155,6 @@ class SSB(Method):
         out = inlier_probabilities(weak.detach()) <= self.cfg.negative_threshold  # (U, C)
         log_out, _ = ova_log_probabilities(strong)
         return -(out * log_out).sum(1).mean(), out.to(log_out.dtype).mean()
-
-    def predict(self, net: Network, x: Tensor) -> Prediction:
-        return self.heads.predict(net, x)
-
-    def inference_module(self, net: nn.Module) -> nn.Module:
-        return InferenceModel(net, self.heads)
 
 
 def three_layers(width_in: int, hidden: int, width_out: int) -> nn.Sequential:

@@ -50,29 +50,7 @@ def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, l
     return figure, list(axes[0])
 
 
-def pseudo_label_histogram(summary: Mapping[str, Any]) -> Figure:
-    """Images of the pool by predicted class; where the truth is known, correct and wrong ones with the true counts."""
-    figure, (ax,) = new_figure(max(5.0, 0.45 * len(summary["class_names"]) + 2), 3.6)
-    _draw_pool(ax, summary["pool"], summary["class_names"])
-    return figure
-
-
-def _draw_pool(ax: Axes, pool: Mapping[str, Any], names: Sequence[str]) -> None:
-    x = np.arange(len(names))
-    if pool["truth_known"]:
-        ax.bar(x, pool["true_positives"], color=BLUE, label="correct")
-        ax.bar(x, pool["false_positives"], bottom=pool["true_positives"], color=ORANGE, label="wrong")
-        ax.plot(x, pool["truth"], "_", color="black", markersize=14, markeredgewidth=2, label="truth")
-        ax.legend(frameon=False)
-        ax.set_title(f"Predicted classes of the pool: {pool['accuracy']:.1%} correct")
-    else:
-        ax.bar(x, pool["predicted"], color=BLUE)
-        ax.set_title("Predicted classes of the pool (truth unknown)")
-    _name_classes(ax, names)
-    ax.set_ylabel("images")
-
-
-def class_distribution(pool: Mapping[str, Any], names: Sequence[str]) -> Figure:
+def class_distribution(pool: Mapping[str, Any], names: Sequence[str], title: bool = True) -> Figure:
     """The largest predicted classes of the pool as bars; correct and wrong predictions where the truth is known."""
     largest = np.argsort(-np.array(pool["predicted"]), kind="stable")[:MAX_BARS]
     figure, (ax,) = new_figure(PANEL[0], 0.8 + 0.24 * len(largest))
@@ -91,6 +69,9 @@ def class_distribution(pool: Mapping[str, Any], names: Sequence[str]) -> Figure:
     ax.margins(x=0.14)
     ax.set_xlim(left=0)
     ax.set_xlabel("images of the pool")
+    if title:
+        result = f"{pool['accuracy']:.1%} correct" if pool["truth_known"] else "truth unknown"
+        ax.set_title(f"Predicted classes of the pool: {result}")
     return figure
 
 
@@ -107,8 +88,9 @@ def confusion(summary: Mapping[str, Any], title: bool = True) -> Figure:
             colour, text = "white" if share > 0.5 else "black", str(matrix[row, column])
             ax.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
     ax.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")
-    ax.set_yticks(range(len(names)), [plain(name) for name in names])
-    _name_classes(ax, names)
+    labels, long = [plain(name) for name in names], max(len(name) for name in names) > 3
+    ax.set_xticks(range(len(names)), labels, rotation=45 if long else 0, ha="right" if long else "center")
+    ax.set_yticks(range(len(names)), labels)
     ax.set_xlabel("predicted")
     ax.set_ylabel("true")
     if title:
@@ -139,13 +121,6 @@ def reliability_diagram(bins: Sequence[Bin]) -> Figure:
     ax.set(xlim=(0, 1.06), ylim=(0, 1.08), xlabel="confidence", ylabel="accuracy")
     ax.legend(frameon=False, loc="upper left", markerscale=0.5)
     return figure
-
-
-def _name_classes(ax: Axes, names: Sequence[str]) -> None:
-    if len(names) <= MAX_CELLS:
-        long = max(len(name) for name in names) > 3
-        labels = [plain(name) for name in names]
-        ax.set_xticks(range(len(names)), labels, rotation=45 if long else 0, ha="right" if long else "center")
 
 
 def printable(text: str) -> str:

@@ -25,7 +25,7 @@ def write_charts(folder: Path, summary: Mapping[str, Any], metrics: curves.Metri
     require_real_folder(folder.parent, folder.name).mkdir(exist_ok=True)
     figures = {"learning_curves": curves.learning_curves(metrics)}
     if "pool" in summary:
-        figures["pseudo_labels"] = charts.pseudo_label_histogram(summary)
+        figures["pseudo_labels"] = charts.class_distribution(summary["pool"], summary["class_names"])
     if "confusion_matrix" in summary:
         figures["confusion_matrix"] = charts.confusion(summary)
     return [path for name, figure in figures.items() for path in charts.save(figure, folder / name)]

@@ -48,18 +48,6 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class SkippedGroup:
-    """Files that were left out for the same reason, in their original order."""
-
-    reason: str
-    files: list[str]
-
-    @property
-    def count(self) -> int:
-        return len(self.files)
-
-
-@dataclass(frozen=True)
 class ReportData:
     """A finished run and what the report derives from it. The true labels of the pool are not used."""
 
@@ -79,9 +67,10 @@ class ReportData:
     @classmethod
     def of(cls, record: RunRecord, samples: Samples | None, no_images_reason: str = "") -> Self:
         bins, error = calibration(record)
-        predicted = record.summary.get("pool", {}).get("predicted", [])
-        issues = NO_LABELS if samples is None else check_labels(samples, absent_classes(predicted))
-        outliers = None if samples is None else samples.outliers
+        issues, outliers = NO_LABELS, None
+        if samples is not None:
+            absent = absent_classes(record.summary.get("pool", {}).get("predicted", []))
+            issues, outliers = check_labels(samples, absent), samples.outliers
         if outliers is None and record.pool is not None:
             outliers = outliers_by_score(record.pool["outlier_score"], record.pool["class_index"])
         return cls(record, headline(record), samples, outliers, issues, bins, error, no_images_reason)
@@ -97,18 +86,16 @@ class ReportData:
     @property
     def predicted(self) -> Sequence[int]:
         """Images of the pool by predicted class; empty without a pool."""
-        counts: Sequence[int] = self.summary.get("pool", {}).get("predicted", [])
-        return counts
+        return list(self.summary.get("pool", {}).get("predicted", []))
 
     @cached_property
-    def skipped(self) -> list[SkippedGroup]:
-        """Files that were left out, by reason."""
+    def skipped(self) -> list[tuple[str, list[str]]]:
+        """Reasons with the files that were left out for them."""
         return group_skipped_files(self.summary.get("skipped", []))
 
     @property
     def image_issues(self) -> Sequence[Mapping[str, Any]]:
-        issues: Sequence[Mapping[str, Any]] = self.summary.get("image_issues", [])
-        return issues
+        return list(self.summary.get("image_issues", []))
 
     @cached_property
     def duplicates(self) -> Sequence[DuplicateGroup]:
@@ -138,19 +125,15 @@ def headline(record: RunRecord) -> Headline:
 
 
 def _labels_only(record: RunRecord, accuracy: float) -> list[BaselineScore]:
-    """The labels-only network, if the run has one."""
+    """The labels-only network, if the run has one. The interval of the gain is paired over the same images, so that the
+    difficulty of the images does not widen it."""
     baseline = None if record.baseline is None else accuracy_interval(record.baseline.summary)
-    if baseline is None:
+    if record.baseline is None or baseline is None:
         return []
-    return [BaselineScore("labels-only", baseline.value, accuracy - baseline.value, _gain_interval(record))]
-
-
-def _gain_interval(record: RunRecord) -> Interval | None:
-    """Paired over the same images, so that the difficulty of the images does not widen it."""
-    predictions, baseline = record.predictions, None if record.baseline is None else record.baseline.predictions
-    if predictions is None or baseline is None or not predictions.comparable(baseline):
-        return None
-    return paired_gain(predictions.correct, baseline.correct)
+    ours, theirs, interval = record.predictions, record.baseline.predictions, None
+    if ours is not None and theirs is not None and ours.comparable(theirs):
+        interval = paired_gain(ours.correct, theirs.correct)
+    return [BaselineScore("labels-only", baseline.value, accuracy - baseline.value, interval)]
 
 
 def absent_classes(predicted: Sequence[int]) -> list[int]:
@@ -161,14 +144,14 @@ def absent_classes(predicted: Sequence[int]) -> list[int]:
     return [c for c, count in enumerate(predicted) if count < ABSENT * pool / num_classes]
 
 
-def group_skipped_files(skipped: Sequence[Mapping[str, str]]) -> list[SkippedGroup]:
-    """Groups by reason, the largest first; what differs from file to file, in brackets or numbers, is ignored. A single
+def group_skipped_files(skipped: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
+    """Files by reason, the largest first; what differs from file to file, in brackets or numbers, is ignored. A single
     file with a rare reason is thus not hidden by a thousand others."""
-    groups: dict[str, SkippedGroup] = {}
+    groups: dict[str, tuple[str, list[str]]] = {}
     for item in skipped:
         kind = re.sub(r"\(.*?\)|\d+", "", item["reason"])
-        groups.setdefault(kind, SkippedGroup(item["reason"], [])).files.append(item["file"])
-    return sorted(groups.values(), key=lambda group: -group.count)
+        groups.setdefault(kind, (item["reason"], []))[1].append(item["file"])
+    return sorted(groups.values(), key=lambda group: -len(group[1]))
 
 
 def check_labels(samples: Samples, absent: Sequence[int]) -> LabelIssues:

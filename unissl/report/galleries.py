@@ -18,10 +18,8 @@ from unissl.data.images.duplicates import DuplicateGroup
 from unissl.report.formatting import percent
 from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers
-from unissl.types import ImageTable
+from unissl.types import Floats, ImageTable, Pixels, Rows
 
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 Pool = Mapping[str, npt.NDArray[Any]]
 """Columns of predictions.parquet: row, class_index, confidence, outlier_score."""
 
@@ -48,16 +46,6 @@ class Thumbnail:
     source: str
     alt: str
     caption: str
-
-
-@dataclass(frozen=True)
-class ClassGallery:
-    """Images of the pool that are predicted as one class."""
-
-    name: str
-    count: int
-    most_confident: list[Thumbnail]
-    least_confident: list[Thumbnail]
 
 
 class Thumbnails:
@@ -91,7 +79,7 @@ class Thumbnails:
         """The file of an image, or its row."""
         return self.table.files[row] if self.table.files is not None and self.table.files[row] else f"image {row}"
 
-    def _from_files(self, rows: Sequence[int]) -> Mapping[int, npt.NDArray[np.uint8]]:
+    def _from_files(self, rows: Sequence[int]) -> Mapping[int, Pixels]:
         files, height = self.table.files, self.table.images.shape[1]
         if self.root is None or files is None or height >= SIDE:
             return {}
@@ -100,7 +88,7 @@ class Thumbnails:
         return {paths[path]: image for path, image in zip(readable, pixels, strict=True)}
 
 
-def data_uri(pixels: npt.NDArray[np.uint8], side: int = SIDE, quality: int | None = None) -> str:
+def data_uri(pixels: Pixels, side: int = SIDE, quality: int | None = None) -> str:
     """A uint8 image (h, w, channels) as a data URI: PNG if it is small and no ``quality`` is given, otherwise JPEG."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else np.ascontiguousarray(pixels[..., :3]))
@@ -148,7 +136,7 @@ def outlier_gallery(
     return thumbnails.with_captions(rows[first].tolist(), captions), thumbnails.tiny(rows[more].tolist(), alts)
 
 
-def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) -> list[ClassGallery]:
+def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) -> list[dict[str, Any]]:
     """The most and the least confident images of each class; of many classes those with the most uncertain images."""
     classes, confidence = pool["class_index"], pool["confidence"]
     galleries = []
@@ -161,7 +149,8 @@ def class_galleries(thumbnails: Thumbnails, pool: Pool, names: Sequence[str]) ->
             )
             for part in confidence_extremes(classes, confidence, c, PER_CLASS)
         )
-        galleries.append(ClassGallery(names[c], int((classes == c).sum()), most, least))
+        count = int((classes == c).sum())
+        galleries.append({"name": names[c], "count": count, "most_confident": most, "least_confident": least})
     return galleries
 
 

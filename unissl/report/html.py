@@ -10,21 +10,23 @@ import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from unissl.errors import UserError
-from unissl.plots import charts
+from unissl.plots import charts, curves
+from unissl.plots.embedding import embedding_map, project_2d
+from unissl.plots.output import inline_svg
 from unissl.report import formatting, galleries
 from unissl.report.data import ReportData
 from unissl.report.findings import collect_findings
 from unissl.report.load_run import RunRecord, read_record
-from unissl.report.page_charts import confusion_matrix, draw_charts
-from unissl.report.samples import collect_samples
+from unissl.report.samples import MAX_POINTS, Samples, collect_samples
 from unissl.run.inputs import RunInputs
 from unissl.run.schema import selective_accuracies
 from unissl.run_folder import RunFolder
@@ -42,15 +44,9 @@ MAX_FILES = 30
 MAX_CONFUSIONS = 8
 
 
-class WrittenReport(NamedTuple):
-    """Where the page is, and why it has no images if it has none."""
-
-    path: Path
-    no_images_reason: str
-
-
-def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs | None = None) -> WrittenReport:
-    """Write the page, by default as report.html in the run folder; an earlier report is overwritten.
+def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs | None = None) -> tuple[Path, str]:
+    """Write the page, by default as report.html in the run folder; an earlier report is overwritten. Returns its path,
+    and why it has no images if it has none.
 
     With ``inputs`` no image is loaded and no feature is computed again.
     """
@@ -66,7 +62,7 @@ def write_report(folder: RunFolder, out: Path | None = None, inputs: RunInputs |
     path = out or folder.report
     page = render(ReportData.of(record, samples, reason))
     write_text(path, page, overwrite=out is None or is_overwritable(out))  # it may have changed meanwhile
-    return WrittenReport(path, reason)
+    return path, reason
 
 
 def is_overwritable(path: Path) -> bool:
@@ -117,20 +113,69 @@ def make_printable(value: Any) -> Any:
     return charts.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def draw_charts(data: ReportData) -> dict[str, Markup]:
+    """Inline SVG by the name of the chart."""
+    record, summary, names = data.record, data.summary, data.names
+    figures: dict[str, tuple[Figure, str]] = {}
+    if "pool" in summary:
+        figures["distribution"] = (
+            charts.class_distribution(summary["pool"], names, title=False),
+            "Bars: unlabelled images by predicted class",
+        )
+    if "accuracy" in summary:
+        runs = {record.method.title: record.metrics}
+        if record.baseline is not None:
+            runs["labels-only baseline"] = record.baseline.metrics
+        figures["accuracy"] = (curves.panel(curves.draw_accuracy, runs), "Line: test accuracy by training step")
+    matrix = confusion_matrix(record)
+    if matrix is not None:
+        table = {"confusion_matrix": matrix, "class_names": names}
+        figures["confusion"] = (charts.confusion(table, title=False), "Matrix: true classes against predicted ones")
+    figures["losses"] = (curves.panel(curves.draw_losses, record.metrics), "Lines: loss terms by training step")
+    if selected := curves.selected_by_step(record.metrics):
+        figures["selected"] = (
+            curves.panel(curves.draw_selected, selected),
+            "Line: fraction of pseudo-labels in use by training step",
+        )
+    if data.bins:
+        figures["reliability"] = (charts.reliability_diagram(data.bins), "Points: accuracy by confidence")
+    if data.samples is not None:
+        figures["embedding"] = (draw_embedding(data.samples, names), "Points: images, placed by similarity of features")
+    return {name: Markup(inline_svg(figure, name, alt)) for name, (figure, alt) in figures.items()}
+
+
+def draw_embedding(samples: Samples, names: list[str]) -> Figure:
+    labelled = min(len(samples.features), MAX_POINTS // 2)
+    features = np.concatenate([samples.features[:labelled], samples.pool_features])
+    classes = [samples.predictions.classes[:labelled]]
+    if samples.pool_predictions is not None:
+        classes.append(samples.pool_predictions.classes)
+    return embedding_map(project_2d(features), np.concatenate(classes), np.arange(len(features)) < labelled, names)
+
+
+def confusion_matrix(record: RunRecord) -> npt.NDArray[np.int64] | None:
+    """Rows true and columns predicted (C, C), of the test images or, without any, of the cross-validation."""
+    if "confusion_matrix" in record.summary:
+        return np.array(record.summary["confusion_matrix"], dtype=np.int64)
+    if record.predictions is None:
+        return None
+    counts = np.zeros((len(record.names),) * 2, dtype=np.int64)
+    np.add.at(counts, (record.predictions.truth, record.predictions.predicted), 1)
+    return counts
+
+
 def make_galleries(data: ReportData) -> dict[str, Any]:
     """Thumbnails by gallery; empty ones where there is nothing to show."""
     sections: dict[str, Any] = {"label_issues": [], "outliers": [], "more_outliers": [], "classes": []}
-    samples, names, pool = data.samples, data.names, data.record.pool
+    samples, names, pool, issues = data.samples, data.names, data.record.pool, data.label_issues
     if samples is None:
         return sections
-    thumbnails = samples.thumbnails
-    sections["label_issues"] = galleries.label_issue_gallery(
-        thumbnails, samples.rows, samples.labels, data.label_issues, names
-    )
+    shown = samples.thumbnails
+    sections["label_issues"] = galleries.label_issue_gallery(shown, samples.rows, samples.labels, issues, names)
     if pool is not None and data.outliers is not None:
-        first, more = galleries.outlier_gallery(thumbnails, pool["row"], data.outliers, names)
-        sections |= {"outliers": first, "more_outliers": more}
-        sections["classes"] = galleries.class_galleries(thumbnails, pool, names)
+        first, more = galleries.outlier_gallery(shown, pool["row"], data.outliers, names)
+        classes = galleries.class_galleries(shown, pool, names)
+        sections |= {"outliers": first, "more_outliers": more, "classes": classes}
     return sections
 
 
@@ -179,21 +224,18 @@ def duplicate_rows(data: ReportData) -> list[dict[str, Any]]:
         for copy, entry in zip(group.copies, stored["copies"], strict=True):
             label = "" if copy.label is None else f" = {data.names[copy.label]}"
             images.append(f"{entry.get('file') or f'row {copy.row}'} ({copy.part}{label})")
-        issues = ["test image in training"] if group.leaks_test else []
-        issues += ["labels disagree"] if group.labels_disagree else []
-        issue = "; ".join(issues)
+        found = {"test image in training": group.leaks_test, "labels disagree": group.labels_disagree}
+        issue = "; ".join(text for text, applies in found.items() if applies)
         rows.append({"kind": group.kind, "images": ", ".join(images), "issue": issue, "thumbnails": thumbnails})
     return rows
 
 
-def _short_hash(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
 def run_facts(record: RunRecord) -> dict[str, str]:
     """What identifies a run."""
-    summary, manifest, split = record.summary, record.manifest, record.folder.split
+    summary, manifest, split_hash = record.summary, record.manifest, "no split file"
+    if record.folder.split.exists():
+        with open_file(record.folder.split) as file:
+            split_hash = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     return {
         "method": summary["method"],
         "network": f"{summary['net']}, {summary['parameters']:,} parameters",
@@ -208,5 +250,5 @@ def run_facts(record: RunRecord) -> dict[str, str]:
         "steps": f"{summary['steps']:,}",
         "time": f"{summary['seconds']:,.0f} s",
         "config hash": summary["config"],
-        "split hash": _short_hash(split) if split.exists() else "no split file",
+        "split hash": split_hash,
     }

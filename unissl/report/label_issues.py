@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.preprocessing import normalize
+from sklearn.neighbors import NearestNeighbors
 
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
+from unissl.types import Floats, Labels
 
 NEIGHBOURS = 10
 """Unlabelled images that vote on a label."""
@@ -41,9 +39,8 @@ NO_LABELS = LabelIssues(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float3
 
 def neighbour_votes(features: Floats, pool_features: Floats, pool_probs: Floats) -> Floats:
     """For each image the mean probabilities (n, C) of its nearest neighbours in the pool, by cosine similarity."""
-    similarities = normalize(features) @ normalize(pool_features).T
-    count = min(NEIGHBOURS, len(pool_features))
-    nearest = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
+    neighbours = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(pool_features)), metric="cosine").fit(pool_features)
+    nearest = neighbours.kneighbors(features, return_distance=False)
     return np.asarray(pool_probs[nearest].mean(1), dtype=np.float32)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.config import read_toml
 from unissl.errors import UserError
@@ -20,6 +19,7 @@ from unissl.run.config import RunConfig, build_config
 from unissl.run.predictions_io import Columns, read_pool_predictions, read_test_predictions
 from unissl.run.schema import CrossValidation, Summary, require, require_lines
 from unissl.run_folder import RunFolder
+from unissl.types import Bools, Floats, Labels, Rows
 from unissl.utils.atomic import read_json
 
 
@@ -27,13 +27,13 @@ from unissl.utils.atomic import read_json
 class LabelledPredictions:
     """Predictions for images with a known class that no loss has seen: row, true class, predicted class (n,)."""
 
-    rows: npt.NDArray[np.int64]
-    truth: npt.NDArray[np.int64]
-    predicted: npt.NDArray[np.int64]
-    confidence: npt.NDArray[np.float32] | None = None
+    rows: Rows
+    truth: Labels
+    predicted: Labels
+    confidence: Floats | None = None
 
     @property
-    def correct(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> Bools:
         return np.asarray(self.truth == self.predicted)
 
     def comparable(self, other: LabelledPredictions) -> bool:
@@ -81,14 +81,12 @@ def read_record(folder: RunFolder) -> RunRecord:
     """Read and validate the files of a finished run; a UserError names the first file that is damaged."""
     config, results, baseline = build_config(read_toml(folder.config)), read_results(folder), folder.baseline
     return RunRecord(
-        results.summary,
-        results.metrics,
-        results.predictions,
-        folder,
-        config,
-        read_manifest(folder),
-        read_pool_predictions(folder, len(results.summary["class_names"])),
-        read_results(baseline) if baseline.finished else None,
+        **vars(results),
+        folder=folder,
+        config=config,
+        manifest=read_manifest(folder),
+        pool=read_pool_predictions(folder, len(results.summary["class_names"])),
+        baseline=read_results(baseline) if baseline.finished else None,
     )
 
 

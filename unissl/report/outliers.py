@@ -23,15 +23,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import beta
 from sklearn.preprocessing import normalize
 
 from unissl.inference.review import EVEN_ODDS
-
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from unissl.types import Bools, Floats, Labels
 
 TAIL = 0.1
 """Fraction of the labelled images that are at least as far from every class as a flagged image."""

@@ -5,7 +5,6 @@ Where a run trained on features of a frozen backbone, these come from the cache 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +31,8 @@ from unissl.run.inputs import RunInputs, extract_clean_features, extract_train_f
 from unissl.run.predictions_io import read_files
 from unissl.splits import read_split
 from unissl.splits.open_set import announce_data, load_data
-from unissl.types import Outputs, Prediction, Split
+from unissl.types import Floats, Outputs, Prediction, Rows, Split
 from unissl.utils.progress import Progress
-
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 
 MAX_POINTS = 1_000
 """Images in the embedding map, labelled ones included."""
@@ -87,17 +83,10 @@ def collect_samples(record: RunRecord, inputs: RunInputs | None = None) -> Sampl
         if len(pool):
             pool_predictions, pool_features = predict_with_features(forward, views, pool, model.batch_size, progress)
     data = record.config.data
-    thumbnails = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
+    shown = Thumbnails(dataset.train, data.root if data.name == "folder" else None)
+    test = None if dataset.test is None else Thumbnails(dataset.test, None)
     return Samples(
-        thumbnails,
-        labelled,
-        labels,
-        predictions,
-        features,
-        pool_predictions,
-        pool_features,
-        outliers,
-        None if dataset.test is None else Thumbnails(dataset.test, None),
+        shown, labelled, labels, predictions, features, pool_predictions, pool_features, outliers, test_thumbnails=test
     )
 
 
@@ -182,11 +171,9 @@ def find_outliers(features: Features, scaler: FeatureScaler, split: Split) -> Ou
     def scaled(rows: Rows) -> Floats:
         return np.asarray(scaler(torch.from_numpy(np.ascontiguousarray(features[rows, 0]))), dtype=np.float32)
 
-    def blocks() -> Iterator[Floats]:
-        for start in range(0, len(split.unlabelled), BLOCK):
-            yield scaled(split.unlabelled[start : start + BLOCK])
-
-    return outliers_by_features(scaled(split.labelled), split.labels, blocks(), split.num_classes)
+    pool = split.unlabelled
+    blocks = (scaled(pool[start : start + BLOCK]) for start in range(0, len(pool), BLOCK))
+    return outliers_by_features(scaled(split.labelled), split.labels, blocks, split.num_classes)
 
 
 def predict_with_features(

@@ -124,7 +124,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex 
     with memory_errors(config.batch):
         inputs = prepare_inputs(config, dataset, device)
         state, batches = build_training(inputs)
-        next(batches.scan("labelled", "weak"))  # images too small for the crop are refused before any writing
+        next(batches.scan_shares("labelled", "weak"))  # images too small for the crop are refused before any writing
         if config.machine.tune_threads:
             inputs = inputs.with_config(tune_threads(config, state, batches))
         inputs = inputs.with_config(plan_budget(inputs, state, batches, started, has_baseline(config)))

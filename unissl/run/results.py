@@ -248,7 +248,7 @@ def summarise(folder: RunFolder, inputs: RunInputs, result: RunResult, pool: Pre
     summary["class_names"] = list(dataset.train.class_names)
     summary["test_images"] = 0 if dataset.test is None else len(dataset.test)
     if test is not None and dataset.test is not None:
-        scores = evaluate_predictions(dataset.test.labels, test, dataset.test.num_classes)
+        scores = evaluate_predictions(dataset.test.labels, test.classes, test.outlier_score, dataset.test.num_classes)
         curve = [line["accuracy"] for line in metrics if line["kind"] == "eval" and "student" not in line]
         summary["accuracy"] = accuracy_summary(curve)
         if result.student or result.shipped_baseline or result.readout:  # not a model of the curve

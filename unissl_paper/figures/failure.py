@@ -10,6 +10,7 @@ same row, in which small classes hardly appear.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,5 +66,5 @@ def draw(series: Sequence[Series]) -> CaptionedFigure:
 
 def masses(graph: PoolGraph, steps: int) -> tuple[np.ndarray[Any, np.dtype[np.float64]], ...]:
     """By class, the mass on the largest class and on the class itself."""
-    mass = class_mass(graph.groups, graph.truth, graph.walk.of_length(steps), graph.num_classes)
+    mass = class_mass(graph.groups, graph.truth, replace(graph.walk, steps=steps), graph.num_classes)
     return mass[:, int(graph.counts.argmax())], mass.diagonal()

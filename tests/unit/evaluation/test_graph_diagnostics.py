@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_neighbours_by_loops() -> None:
 def test_neighbours_outvote_a_wrong_pseudo_label() -> None:
     """The one wrong label in the east is corrected by its three neighbours, and nothing is spoiled."""
     group, truth = two_clusters(), np.array([0, 0, 0, 0, 1, 1])
-    short = WALK.of_length(1)
+    short = replace(WALK, steps=1)
     assert votes([group], short, 2).tolist() == [0, 0, 0, 0, 1, 1]
     found = relation_quality([group], truth, short, 2)
     assert (found["corrected"], found["spoiled"], found["vote_accuracy"]) == (1.0, 0.0, 1.0)
@@ -76,16 +77,16 @@ def test_neighbours_outvote_a_wrong_pseudo_label() -> None:
 
 
 def test_a_long_walk_forgets_where_it_began() -> None:
-    long = neighbours(two_clusters().nodes, WALK.of_length(2000))
+    long = neighbours(two_clusters().nodes, replace(WALK, steps=2000))
     east = [row[:4] / row[:4].sum() for row in long[4:]]  # what is left out of a row differs, hence its scale
     assert torch.allclose(east[0], east[1], atol=1e-6)
-    short = neighbours(two_clusters().nodes, WALK.of_length(1))
+    short = neighbours(two_clusters().nodes, replace(WALK, steps=1))
     assert float(short[4, :4].sum()) < float(long[4, :4].sum())
 
 
 def test_images_of_no_class_do_not_count() -> None:
     group = two_clusters()
-    found = relation_quality([group], np.array([0, -2, 0, 0, 1, 1]), WALK.of_length(1), 3)
+    found = relation_quality([group], np.array([0, -2, 0, 0, 1, 1]), replace(WALK, steps=1), 3)
     assert found["corrected"] is None and found["vote_accuracy"] == 1.0
     assert found["mass_on_own"][2] is None
     lonely = Group(torch.tensor([0]), unit([1.0, 0.0]))

@@ -15,7 +15,7 @@ from PIL import Image
 
 from unissl.data import read_images
 from unissl.errors import UserError
-from unissl.inference import predict_files
+from unissl.inference import model as chunked
 from unissl.inference.evaluate import evaluate_model
 from unissl.inference.model import Calibrated, load_model
 
@@ -137,7 +137,7 @@ def test_chunks_and_batches_change_nothing(make_run: MakeRun, monkeypatch: pytes
     model = load_model(make_run())
     batch = np.random.default_rng(2).integers(0, 256, (11, 16, 16, 3), dtype=np.uint8)
     whole = [numbers(model.predict(batch)), model.predict_proba(batch), model.embed(batch)]
-    monkeypatch.setattr(predict_files, "CHUNK", 4)
+    monkeypatch.setattr(chunked, "CHUNK", 4)
     for size in (None, 1, 3):
         cut = [numbers(model.predict(batch, batch_size=size))]
         cut += [model.predict_proba(batch, batch_size=size), model.embed(batch, batch_size=size)]

@@ -92,8 +92,9 @@ def test_condensed_matrix_keeps_every_image() -> None:
 
 def test_curves_of_a_run_and_its_baseline() -> None:
     metrics = [{"kind": "eval", "step": s, "accuracy": s / 10} for s in range(5)]
-    drawn = inline_svg(curves.accuracy_curves({"SAGE": metrics, "labels-only baseline": metrics}), "a", "a")
+    figure = curves.panel(curves.draw_accuracy, {"SAGE": metrics, "labels-only baseline": metrics})
+    drawn = inline_svg(figure, "a", "a")
     assert ">SAGE<" in drawn and ">labels-only baseline<" in drawn
-    assert curves.selected_curve(metrics) is None
-    assert "<svg" in inline_svg(curves.loss_curves([]), "l", "l")
+    assert curves.selected_by_step(metrics) == []
+    assert "<svg" in inline_svg(curves.panel(curves.draw_losses, []), "l", "l")
     assert "<svg" in inline_svg(charts.reliability_diagram([Bin(0.9, 0.8, 10)]), "r", "r")

@@ -13,7 +13,7 @@ from page_checks import assert_loads_nothing, assert_sound, parsed
 
 from unissl.errors import UserError
 from unissl.evaluation.selective import selective_accuracy
-from unissl.report import galleries, page_charts, samples
+from unissl.report import galleries, html, samples
 from unissl.report.data import ReportData, headline
 from unissl.report.formatting import signed
 from unissl.report.html import render
@@ -30,7 +30,7 @@ HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "{{ 7 * 7 }}"
 @pytest.fixture(autouse=True)
 def cheap_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points anywhere: where t-SNE puts them is not what these tests are about."""
-    monkeypatch.setattr(page_charts, "project_2d", lambda features: np.random.default_rng(0).random((len(features), 2)))
+    monkeypatch.setattr(html, "project_2d", lambda features: np.random.default_rng(0).random((len(features), 2)))
 
 
 def page_of(record: RunRecord, samples: Samples | None, no_images_reason: str = "") -> str:

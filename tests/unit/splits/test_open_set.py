@@ -77,11 +77,13 @@ def test_auroc_counts_pairs() -> None:
 
 def test_accuracy_is_that_on_known_classes() -> None:
     probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=np.float32)
-    found = evaluate_predictions(np.array([0, 0, OOD]), Predictions(probs), 2)
+    truth, plain = np.array([0, 0, OOD]), Predictions(probs)
+    found = evaluate_predictions(truth, plain.classes, plain.outlier_score, 2)
     assert found["accuracy"] == 0.5 and found["ood_test_images"] == 1
     assert found["auroc"] == 1.0  # without a detector: one minus the largest probability
-    assert evaluate_predictions(np.array([0, 0, OOD]), Predictions(probs, np.array([3.0, 2.0, 1.0])), 2)["auroc"] == 0.0
-    assert "auroc" not in evaluate_predictions(np.array([0, 0, 1]), Predictions(probs), 2)
+    scores = np.array([3.0, 2.0, 1.0], dtype=np.float32)
+    assert evaluate_predictions(truth, plain.classes, scores, 2)["auroc"] == 0.0
+    assert "auroc" not in evaluate_predictions(np.array([0, 0, 1]), plain.classes, plain.outlier_score, 2)
 
 
 def test_a_class_for_an_unknown_is_wrong() -> None:

@@ -40,7 +40,7 @@ def test_evaluation_takes_averaged_parameters_and_live_statistics() -> None:
     """The shadow decides the weights; running statistics of BatchNorm are those of the live network."""
     split, config = make_split(3), LabelsOnlyConfig()
     state, other = make_state(config, split, net="small"), make_state(config, split, seed=5, net="small")
-    images = next(make_batches(config, split).scan("labelled")).views["none"]
+    images = next(make_batches(config, split).scan_shares("labelled")).views["none"]
     shadow = {name: p.detach() for name, p in other.learner.named_parameters()}
     seen = state.learner.predict(images, shadow).logits
     torch.testing.assert_close(seen, other.learner.predict(images).logits)

@@ -80,7 +80,7 @@ def export_model(run: str | Path | RunFolder, out: str | Path | None = None, for
             f"The exported network differs from the trained one by {difference:.1e} in probability, so it was not "
             f"written to {path}; please report this with the versions of torch and of {', '.join(exporter.packages)}."
         )
-    write_atomically(path, lambda partial: _write_bytes(partial, content), overwrite=False)
+    write_atomically(path, lambda partial: partial.write_bytes(content), overwrite=False)
     try:
         write_json(description_path, description, overwrite=False)
     except UserError:
@@ -104,7 +104,3 @@ def comparison_images(folder: RunFolder, model: Model) -> tuple[Images, str]:
     except UserError:
         pass  # moved or deleted images are no reason not to export the model
     return np.random.default_rng(0).integers(0, 256, (COMPARED, *shape), dtype=np.uint8), "images of noise"
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

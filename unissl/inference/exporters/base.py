@@ -60,17 +60,14 @@ class Exporter(ABC):
 class FromPixels(nn.Module):
     """Crop, normalisation, network and softmax as one module: uint8 images to probabilities and outlier scores."""
 
-    shift: Tensor
-    scale: Tensor
-
     def __init__(self, model: Model) -> None:
         super().__init__()
         _, *sides = model.manifest.input_shape
         starts = [(size - side) // 2 for size, side in zip(model.size, sides, strict=True)]
         self.rows, self.columns = (slice(start, start + side) for start, side in zip(starts, sides, strict=True))
         self.module = model.module
-        self.register_buffer("shift", 255 * torch.tensor(model.manifest.mean, dtype=torch.float32)[:, None, None])
-        self.register_buffer("scale", 255 * torch.tensor(model.manifest.std, dtype=torch.float32)[:, None, None])
+        self.shift = nn.Buffer(255 * torch.tensor(model.manifest.mean, dtype=torch.float32)[:, None, None])
+        self.scale = nn.Buffer(255 * torch.tensor(model.manifest.std, dtype=torch.float32)[:, None, None])
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         images = images[:, self.rows, self.columns]
@@ -103,14 +100,12 @@ def max_difference(runtime: Runtime, model: Model, images: Images) -> float:
 
 def describe(manifest: Manifest, format: str) -> dict[str, Any]:
     """Everything that a caller needs who has nothing but the exported file."""
-    names = ["class_names", "height", "width", "channels", "calibration", "review_thresholds"]
-    names += ["net", "method", "config", "unissl"]
-    stored = manifest.model_dump(include=set(names))
+    stored = {"class_names", "height", "width", "channels", "calibration", "review_thresholds"}
     height, width, channels = manifest.image_shape
     mode = "L" if channels == 1 else "RGB"
     return {
         "format": f"unissl-{format}-1",
-        **{name: stored[name] for name in names},
+        **manifest.model_dump(include=stored | {"net", "method", "config", "unissl"}),
         "input": {
             "name": "images",
             "type": "uint8",

@@ -34,8 +34,7 @@ class OnnxExporter(Exporter):
         graph = exported.model_proto
         entry = graph.metadata_props.add()
         entry.key, entry.value = METADATA, json.dumps(description)
-        content: bytes = graph.SerializeToString()
-        return content
+        return bytes(graph.SerializeToString())
 
     def load(self, content: bytes) -> Runtime:
         import onnxruntime
@@ -56,8 +55,7 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(level)

@@ -81,10 +81,10 @@ def single_labels(data: ReportData) -> Finding | None:
 
 @finding
 def skipped_files(data: ReportData) -> Finding | None:
-    groups, count = data.skipped, sum(group.count for group in data.skipped)
+    groups, count = data.skipped, sum(len(files) for _, files in data.skipped)
     if not count:
         return None
-    reasons = "; ".join(f"{group.count:,} × {group.reason}" for group in groups[:MAX_REASONS])
+    reasons = "; ".join(f"{len(files):,} × {reason}" for reason, files in groups[:MAX_REASONS])
     more = f"; and {counted(len(groups) - MAX_REASONS, 'other reason')}" if len(groups) > MAX_REASONS else ""
     return Finding(
         "notice",

@@ -18,7 +18,7 @@ from mutate import hostile_tree
 from unissl.config import to_toml
 from unissl.evaluation.predictions import Predictions
 from unissl.inference.journal import PredictionJournal
-from unissl.inference.predict_files import CHUNK
+from unissl.inference.model import CHUNK
 from unissl.inference.prediction_table import READ, RECORD, count_reviews, file_tables
 from unissl.inference.review import ReviewThresholds
 from unissl.report.data import ReportData
