@@ -87,13 +87,11 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     cancel."""
     from unissl.nets.kernels import norm_act_ir as code
 
-    count, channels, height, width = x.shape
-    table = x.new_empty(count, 2, channels)
-    compiled = code.moments(height * width, channels, x.dtype)
-    compiled(torch.get_num_threads(), count, x.data_ptr(), table.data_ptr())
+    table = x.new_zeros(len(x), 2, x.shape[1])
+    code.moments(winograd.shape_of(x, x.shape[1]))(torch.get_num_threads(), len(x), x.data_ptr(), table.data_ptr())
     means, squares = table.double().unbind(1)
     mean = means.mean(0)
-    return mean, squares.mean(0) / (height * width) + (means - mean).square().mean(0)
+    return mean, squares.mean(0) / x[0, 0].numel() + (means - mean).square().mean(0)
 
 
 class _NormActConv(torch.autograd.Function):
@@ -112,7 +110,7 @@ class _NormActConv(torch.autograd.Function):
         scale = gamma.double() * rate
         shift = beta.double() - scale * mean
         affine = winograd.AffineActivation(scale.to(x.dtype), shift.to(x.dtype), mean.to(x.dtype), slope)
-        ctx.save_for_backward(x, weight, rate, *affine.vectors)
+        ctx.save_for_backward(x, weight, rate, *affine[:-1])
         ctx.slope = slope
         return winograd.forward(x, weight, affine, residual)
 
@@ -124,13 +122,11 @@ class _NormActConv(torch.autograd.Function):
         x, weight, rate, scale, shift, mean = winograd.saved_tensors(ctx)
         affine = winograd.AffineActivation(scale, shift, mean, ctx.slope)
         g, dweight, sums = winograd.backward(x, weight, dy, affine)
-        count, channels, height, width = x.shape
         dbeta, with_x = sums.double().sum(0)
-        share = scale.double() / (count * height * width)
+        share = scale.double() / (x.numel() // x.shape[1])
         level, tilt = (share * dbeta).to(x.dtype), (share * rate.square() * with_x).to(x.dtype)
         addresses = (t.data_ptr() for t in (g, x, scale, level, tilt, mean))
-        compiled = code.through_norm(height * width, channels, x.dtype)
-        compiled(torch.get_num_threads(), count, *addresses)
+        code.through_norm(winograd.shape_of(x, x.shape[1]))(torch.get_num_threads(), len(x), *addresses)
         dgamma = (rate * with_x).to(x.dtype)
         residual = dy if ctx.needs_input_grad[4] else None
         return g, dgamma, dbeta.to(x.dtype), dweight, residual, None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from unissl.nets.kernels import code_cache
-from unissl.nets.kernels.winograd import kernels_available
+from unissl.nets.kernels.winograd import kernels_available, shape_of
 from unissl.utils.cache import cache_folder
 
 
@@ -55,8 +55,8 @@ def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> N
 
     def means() -> torch.Tensor:
         norm_act_code.moments.cache_clear()
-        table = torch.empty(3, 2, 16)
-        norm_act_code.moments(16, 16, torch.float32)(1, 3, x.data_ptr(), table.data_ptr())
+        table = torch.zeros(3, 2, 16)
+        norm_act_code.moments(shape_of(x, 16))(1, 3, x.data_ptr(), table.data_ptr())
         return table[:, 0]
 
     first = means()
@@ -96,7 +96,7 @@ def test_links_are_neither_written_through_nor_believed(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(mine)
     assert code_cache.read_code(path) is None
-    path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to(mine)
+    path.with_name(f".{path.name}.{os.getpid()}.draft").symlink_to(mine)
     code_cache.write_code(path, b"other code")
     assert code_cache.read_code(path) == b"other code" and not path.is_symlink()
     assert mine.read_bytes() == before
