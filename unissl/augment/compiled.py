@@ -17,9 +17,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from unissl.augment.cutout import COLOUR, GREY
-from unissl.augment.enhance import LUMA
 from unissl.augment.geometry import Floats, Ints, Terms
+from unissl.augment.levels import LUMA
+from unissl.augment.randaugment import COLOUR, GREY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Bytes = npt.NDArray[np.uint8]

@@ -62,8 +62,6 @@ class WideResNet(Network):
     """WRN-depth-width; taps are the stem, the raw output of each group and the activated map before pooling."""
 
     def __init__(self, depth: int, width: int, num_classes: int, in_channels: int, bn_momentum: float) -> None:
-        if depth < 10 or (depth - 4) % 6:
-            raise ValueError(f"the depth of a WRN is 6n + 4, not {depth}")
         units = (depth - 4) // 6
         w0, w1, w2, w3 = STEM_WIDTH, 16 * width, 32 * width, 64 * width
         stages = {

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from unissl.batches import Batches, whole
 from unissl.config import Settings
-from unissl.distributed.collectives import all_reduce_max, broadcast_from_main
-from unissl.distributed.gradients import average_gradients, broadcast_state
+from unissl.distributed.collectives import all_reduce_max, average_gradients, broadcast_from_main, broadcast_state
 from unissl.distributed.rows import all_gather_rows
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
