@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -150,24 +149,6 @@ def fold_batch_norm(net: Network) -> Network:
     return folded
 
 
-def rename_in_order(published: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors under our names: both list the layers from input to output.
-
-    They must agree in number and, one by one, in shape and the last part of the name ("running_mean").
-    """
-    if len(published) != len(expected):
-        raise ValueError(f"{len(published)} published tensors for the {len(expected)} of the network")
-    renamed = {}
-    for (published_name, tensor), (name, target) in zip(published.items(), expected.items(), strict=True):
-        same_part = published_name.rpartition(".")[2] == name.rpartition(".")[2]
-        if not same_part or tensor.shape != target.shape:
-            raise ValueError(
-                f"the published {published_name} {tuple(tensor.shape)} does not fit {name} {tuple(target.shape)}"
-            )
-        renamed[name] = tensor
-    return renamed
-
-
 @dataclass(frozen=True, kw_only=True)
 class EfficientNetLiteBackbone(Backbone):
     """One size of the family, by the factors on its widths and numbers of blocks."""
@@ -187,10 +168,11 @@ class EfficientNetLiteBackbone(Backbone):
         return EfficientNetLite(self.width_scale, self.depth_scale, num_classes, in_channels, bn_momentum)
 
     def imagenet_state(self) -> dict[str, Tensor]:
-        """The published weights under our names, with the classifier of the 1000 classes of ImageNet."""
+        """The published weights under our names, with the classifier of the 1000 classes of ImageNet. Both list the
+        layers from input to output."""
         with torch.device("meta"):
             expected = self.create(IMAGENET_CLASSES, in_channels=3, bn_momentum=0.01).state_dict()
-        return rename_in_order(self.weights.read(self.name), expected)
+        return dict(zip(expected, self.weights.read(self.name).values(), strict=True))
 
     def load_weights(self, net: Network) -> None:
         state = self.imagenet_state() | {f"head.{key}": value for key, value in net.head.state_dict().items()}

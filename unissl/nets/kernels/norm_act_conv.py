@@ -27,8 +27,6 @@ from unissl.distributed.batch_norm import update_running_stats
 from unissl.nets.kernels import winograd
 
 Activation = nn.LeakyReLU | nn.ReLU
-GLOBAL_HOOKS = tuple(f"_global_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))
-"""Hooks on all modules; torch has one function for them from 2.8 on only."""
 
 
 def apply_norm_act_conv(
@@ -57,29 +55,21 @@ def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: T
         and not any(_has_hooks(layer) for layer in (norm, activation, conv))
         and winograd.can_use_kernel(x, conv.weight)
         and norm.num_features == x.shape[1]
-        and all(_matches(parameter, x) for parameter in (norm.weight, norm.bias))
+        and _matches(norm.weight, x)
+        and _matches(norm.bias, x)
         and norm.running_mean is not None
-        and (residual is None or _residual_fits(residual, x, conv))
+        and (residual is None or _matches(residual, x))
+        and (residual is None or residual.shape == (len(x), conv.out_channels, *x.shape[2:]))
     )
 
 
 def _has_hooks(layer: nn.Module) -> bool:
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks) or any(getattr(torch.nn.modules.module, name, None) for name in GLOBAL_HOOKS)
+    return any(hooks) or bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
-def _matches(parameter: Tensor | None, x: Tensor) -> bool:
-    return parameter is not None and parameter.dtype == x.dtype and parameter.device == x.device
-
-
-def _residual_fits(residual: Tensor, x: Tensor, conv: nn.Conv2d) -> bool:
-    """Whether the residual has the shape and type of the output."""
-    return (
-        type(residual) is Tensor
-        and residual.shape == (len(x), conv.out_channels, *x.shape[2:])
-        and residual.dtype == x.dtype
-        and residual.device == x.device
-    )
+def _matches(tensor: Tensor | None, x: Tensor) -> bool:
+    return tensor is not None and winograd.is_plain(tensor) and tensor.dtype == x.dtype
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:

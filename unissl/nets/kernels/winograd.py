@@ -17,8 +17,9 @@ enough; torch computes all else. Second derivatives are not supported.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +64,8 @@ def can_use_kernel(x: Tensor, weight: Tensor) -> bool:
     return (
         os.environ.get(SWITCH) != "1"
         and not torch.compiler.is_compiling()
-        and _is_plain(x)
-        and _is_plain(weight)
+        and is_plain(x)
+        and is_plain(weight)
         and x.ndim == 4
         and x.shape[1] == weight.shape[1]
         and x.dtype == weight.dtype
@@ -78,7 +79,7 @@ def can_use_kernel(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def is_plain(tensor: Tensor) -> bool:
     """Whether machine code can read the tensor's memory."""
     in_memory = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
     return in_memory and tensor.dtype in (torch.float32, torch.float64)
@@ -112,11 +113,6 @@ class AffineActivation(NamedTuple):
     slope: float
 
 
-def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    out: Tensor = _Convolve.apply(x, weight)  # type: ignore[no-untyped-call]
-    return out
-
-
 class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -129,6 +125,9 @@ class _Convolve(torch.autograd.Function):
         x, weight = saved_tensors(ctx)
         dx, dweight, _ = backward(x, weight, dy)
         return dx, dweight
+
+
+convolve = cast(Callable[[Tensor, Tensor], Tensor], _Convolve.apply)
 
 
 def forward(

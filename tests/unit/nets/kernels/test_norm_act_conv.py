@@ -191,9 +191,3 @@ def test_global_hooks_are_called() -> None:
         handle.remove()
     assert calls == list(layers)
     assert module.can_fuse(*layers, map_of(4, 16, 8, 8), None)
-
-
-def test_no_private_query_of_newer_versions_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch has ``_has_any_global_hook`` from 2.8 on."""
-    monkeypatch.delattr(nn.modules.module, "_has_any_global_hook", raising=False)
-    assert module.can_fuse(lively_norm(16), nn.ReLU(), Conv3x3(16, 16).double(), map_of(4, 16, 8, 8), None)
