@@ -58,9 +58,9 @@ def crop_all(images: Bytes, rows: Terms, columns: Terms, out: Bytes) -> None:
 @compiled
 def strong_all(
     images: Bytes,
-    window: tuple[Terms, Terms],
+    window: tuple[Terms, ...],
     operations: tuple[Ints, Floats, Ints],
-    source: tuple[Terms, Terms, Terms, Terms],
+    source: tuple[Terms, ...],
     rectangles: Ints,
     out: Bytes,
 ) -> None:
