@@ -29,23 +29,21 @@ from unissl.nets.kernels import winograd
 Activation = nn.LeakyReLU | nn.ReLU
 
 
-def apply_norm_act_conv(
-    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None = None
-) -> Tensor:
-    """``conv(activation(norm(x)))``, plus ``residual`` where it is given."""
-    if not can_fuse(norm, activation, conv, x, residual):
+def apply_norm_act_conv(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """``conv(activation(norm(x)))``."""
+    if not can_fuse(norm, activation, conv, x):
         out: Tensor = conv(activation(norm(x)))
-        return out if residual is None else residual + out
+        return out
     slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
-    moments = _moments(x)
+    mean, var = torch.batch_norm_update_stats(x.detach(), None, None, 0.0)
     y: Tensor = _NormActConv.apply(  # type: ignore[no-untyped-call]
-        x, norm.weight, norm.bias, conv.weight, residual, (*moments, norm.eps, slope)
+        x, norm.weight, norm.bias, conv.weight, (mean.double(), var.double(), norm.eps, slope)
     )
-    update_running_stats(norm, *moments, x.numel() // x.shape[1])
+    update_running_stats(norm, mean, var, x.numel() // x.shape[1])
     return y
 
 
-def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None) -> bool:
+def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor) -> bool:
     """Whether the kernel applies: in training, for plain layers of the expected types."""
     return (
         norm.training
@@ -55,33 +53,14 @@ def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: T
         and not any(_has_hooks(layer) for layer in (norm, activation, conv))
         and winograd.can_use_kernel(x, conv.weight)
         and norm.num_features == x.shape[1]
-        and _matches(norm.weight, x)
-        and _matches(norm.bias, x)
+        and all(p is not None and p.dtype == x.dtype and p.device == x.device for p in (norm.weight, norm.bias))
         and norm.running_mean is not None
-        and (residual is None or _matches(residual, x))
-        and (residual is None or residual.shape == (len(x), conv.out_channels, *x.shape[2:]))
     )
 
 
 def _has_hooks(layer: nn.Module) -> bool:
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
-
-
-def _matches(tensor: Tensor | None, x: Tensor) -> bool:
-    return tensor is not None and winograd.is_plain(tensor) and tensor.dtype == x.dtype
-
-
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel, in float64: from those of each image, since a sum of squares would
-    cancel."""
-    from unissl.nets.kernels import norm_act_ir as code
-
-    table = x.new_zeros(len(x), 2, x.shape[1])
-    code.moments(winograd.shape_of(x, x.shape[1]))(torch.get_num_threads(), len(x), x.data_ptr(), table.data_ptr())
-    means, squares = table.double().unbind(1)
-    mean = means.mean(0)
-    return mean, squares.mean(0) / x[0, 0].numel() + (means - mean).square().mean(0)
 
 
 class _NormActConv(torch.autograd.Function):
@@ -92,7 +71,6 @@ class _NormActConv(torch.autograd.Function):
         gamma: Tensor,
         beta: Tensor,
         weight: Tensor,
-        residual: Tensor | None,
         constants: tuple[Tensor, Tensor, float, float],
     ) -> Tensor:
         mean, var, eps, slope = constants
@@ -102,12 +80,12 @@ class _NormActConv(torch.autograd.Function):
         affine = winograd.AffineActivation(scale.to(x.dtype), shift.to(x.dtype), mean.to(x.dtype), slope)
         ctx.save_for_backward(x, weight, rate, *affine[:-1])
         ctx.slope = slope
-        return winograd.forward(x, weight, affine, residual)
+        return winograd.forward(x, weight, affine)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        from unissl.nets.kernels import norm_act_ir as code
+        from unissl.nets.kernels import winograd_ir as code
 
         x, weight, rate, scale, shift, mean = winograd.saved_tensors(ctx)
         affine = winograd.AffineActivation(scale, shift, mean, ctx.slope)
@@ -118,5 +96,4 @@ class _NormActConv(torch.autograd.Function):
         addresses = (t.data_ptr() for t in (g, x, scale, level, tilt, mean))
         code.through_norm(winograd.shape_of(x, x.shape[1]))(torch.get_num_threads(), len(x), *addresses)
         dgamma = (rate * with_x).to(x.dtype)
-        residual = dy if ctx.needs_input_grad[4] else None
-        return g, dgamma, dbeta.to(x.dtype), dweight, residual, None
+        return g, dgamma, dbeta.to(x.dtype), dweight, None

@@ -64,8 +64,8 @@ def can_use_kernel(x: Tensor, weight: Tensor) -> bool:
     return (
         os.environ.get(SWITCH) != "1"
         and not torch.compiler.is_compiling()
-        and is_plain(x)
-        and is_plain(weight)
+        and _is_plain(x)
+        and _is_plain(weight)
         and x.ndim == 4
         and x.shape[1] == weight.shape[1]
         and x.dtype == weight.dtype
@@ -79,7 +79,7 @@ def can_use_kernel(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def is_plain(tensor: Tensor) -> bool:
+def _is_plain(tensor: Tensor) -> bool:
     """Whether machine code can read the tensor's memory."""
     in_memory = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
     return in_memory and tensor.dtype in (torch.float32, torch.float64)
@@ -130,10 +130,8 @@ class _Convolve(torch.autograd.Function):
 convolve = cast(Callable[[Tensor, Tensor], Tensor], _Convolve.apply)
 
 
-def forward(
-    x: Tensor, weight: Tensor, affine: AffineActivation | None = None, residual: Tensor | None = None
-) -> Tensor:
-    """The convolution of x, or of phi(a x + b) where ``affine`` is given, plus ``residual``."""
+def forward(x: Tensor, weight: Tensor, affine: AffineActivation | None = None) -> Tensor:
+    """The convolution of x, or of phi(a x + b) where ``affine`` is given."""
     from unissl.nets.kernels import winograd_ir as code
 
     shape, threads = shape_of(x, len(weight)), torch.get_num_threads()
@@ -141,10 +139,9 @@ def forward(
     y = x.new_empty((len(x), *x.shape[2:], shape.outputs)).permute(0, 3, 1, 2)  # channels last
     work = x.new_zeros(threads, shape.work)
     tensors = [x, u, y, work]
-    tensors += [work, work] if affine is None else [affine.scale, affine.shift]  # unused addresses
-    if residual is not None:
-        tensors.append(residual.contiguous(memory_format=torch.channels_last))
-    compiled = code.forward(shape, None if affine is None else affine.slope, residual is not None)
+    if affine is not None:
+        tensors += [affine.scale, affine.shift]
+    compiled = code.forward(shape, None if affine is None else affine.slope)
     compiled(threads, len(x), *(t.data_ptr() for t in tensors))
     return y
 

@@ -1,4 +1,5 @@
-"""Machine code of :mod:`unissl.nets.kernels.winograd`: one forward and one backward function for each shape of a map.
+"""Machine code of :mod:`unissl.nets.kernels.winograd`, one forward and one backward function for each shape of a map,
+and of the gradient of BatchNorm in :mod:`unissl.nets.kernels.norm_act_conv`.
 
 A thread processes a few images at a time, so few that their tiles stay in its cache: it pads an image, transforms its
 tiles, multiplies the matrices of all 36 tile positions with those of the weights, and transforms back. Buffers are
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,9 +116,9 @@ class Shape:
 
 
 @cache
-def forward(shape: Shape, slope: float | None = None, residual: bool = False) -> CompiledFunction:
-    """Function of the number of images and the addresses of x, weights, y and work; of a and b, if phi(a x + b) is
-    convolved (``slope`` is given); and of the residual, if there is one."""
+def forward(shape: Shape, slope: float | None = None) -> CompiledFunction:
+    """Function of the number of images and the addresses of x, weights, y and work; and of a and b, if phi(a x + b) is
+    convolved (``slope`` is given)."""
     code = WinogradWriter("winograd_forward", shape)
     images, x, u, y, work = code.number(0), *(code.address(i) for i in range(1, 5))
     phi = None if slope is None else AffineActivationIR(code, code.address(5), code.address(6), slope)
@@ -134,8 +135,7 @@ def forward(shape: Shape, slope: float | None = None, residual: bool = False) ->
                 rows=code.blocks(count),
                 depth=shape.inputs,
             )
-        added = code.image(code.address(7), first, shape.outputs) if residual else None
-        code.output(m, count, code.image(y, first, shape.outputs), added)
+        code.output(m, count, code.image(y, first, shape.outputs))
     return compile_function(code)
 
 
@@ -187,6 +187,23 @@ def backward(shape: Shape, slope: float | None = None) -> CompiledFunction:
                 code.add_to(sums, gradient)
                 code.add_to(code.at(sums, (1, shape.inputs)), code.multiply(gradient, centred))
             code.store(gradient, code.at(code.image(dx_here, image, shape.inputs), (at, 1)))
+    return compile_function(code)
+
+
+@cache
+def through_norm(shape: Shape) -> CompiledFunction:
+    """Function of the number of images and the addresses of g, x and of four vectors: g becomes
+    a g - c - t (x - mean)."""
+    code = WinogradWriter("through_norm", shape)
+    g, x, a, c, t, mean = (code.address(i) for i in range(1, 7))
+    with code.loop(*code.share(code.number(0))) as image:
+        gradient, source = (code.image(start, image, shape.inputs) for start in (g, x))
+        with code.pixels() as (at, _, channel):
+            address = code.at(gradient, (at, 1))
+            scale, constant, tilt, centre = (code.load(code.at(start, (channel, 1))) for start in (a, c, t, mean))
+            difference = code.subtract(code.load(code.at(source, (at, 1))), centre)
+            level = code.subtract(code.multiply(scale, code.load(address)), constant)
+            code.store(code.subtract(level, code.multiply(tilt, difference)), address)
     return compile_function(code)
 
 
@@ -290,18 +307,14 @@ class WinogradWriter(Writer):
                 d = self.load_grid(self.square(padded, line, channels, tile, IN))
                 self.store_grid(self.transformed(d, B_HALF, PAIRS), self.positions(v, image, tile, channels))
 
-    def output(self, m: Value, images: Value, y: Value, residual: Value | None) -> None:
-        """y = A^T M A, plus the residual."""
+    def output(self, m: Value, images: Value, y: Value) -> None:
+        """y = A^T M A."""
         channels = self.shape.outputs
         line = self.shape.width * channels
         with self.loop(0, images) as image, self.tiles(channels) as tile:
             products = self.load_grid(self.positions(m, image, tile, channels))
-            target, *added = (
-                self.square(self.image(start, image, channels), line, channels, tile, OUT)
-                for start in (y, residual)
-                if start is not None
-            )
-            self.store_grid(self.transformed(products, PAIRS, A_HALF.T), target, *added)
+            target = self.square(self.image(y, image, channels), line, channels, tile, OUT)
+            self.store_grid(self.transformed(products, PAIRS, A_HALF.T), target)
 
     def gradient_tiles(self, dy: Value, images: Value, dm: Value) -> None:
         """dL/dM = A dL/dy A^T."""
@@ -322,7 +335,7 @@ class WinogradWriter(Writer):
             with self.tiles(channels) as tile:
                 products = self.load_grid(self.positions(dv, image, tile, channels))
                 target = self.square(padded, line, channels, tile, IN)
-                self.store_grid(self.transformed(products, PAIRS, B_HALF.T), target, target)
+                self.store_grid(self.transformed(products, PAIRS, B_HALF.T), target, add=True)
             with self.pixels() as (at, at_padded, channel):
                 yield image, at, channel, self.load(self.at(padded, (at_padded, 1)))
         self.clear(padded, self.shape.padded)
@@ -353,11 +366,10 @@ class WinogradWriter(Writer):
     def load_grid(self, addresses: Grid) -> Grid:
         return [[self.load(address) for address in row] for row in addresses]
 
-    def store_grid(self, vectors: Grid, addresses: Grid, added: Grid | None = None) -> None:
-        """Store vectors, plus those that are stored at the addresses ``added``."""
-        terms = repeat(None) if added is None else chain(*added)
-        for vector, address, term in zip(chain(*vectors), chain(*addresses), terms, strict=False):
-            self.store(vector if term is None else self.add(vector, self.load(term)), address)
+    def store_grid(self, vectors: Grid, addresses: Grid, *, add: bool = False) -> None:
+        """Store vectors or, with ``add``, their sums with those that are stored there."""
+        for vector, address in zip(chain(*vectors), chain(*addresses), strict=True):
+            self.store(self.add(vector, self.load(address)) if add else vector, address)
 
     def transformed(self, grid: Grid, *matrices: Matrix) -> Grid:
         """Q X Q^T for X of vectors and Q = Q_2 Q_1, the matrices in the order in which they are applied."""
