@@ -106,8 +106,7 @@ class Writer:
         """The address at an offset from ``base``, the sum of products of the terms."""
         offset = I64(0)
         for one, other in terms:
-            product = I64(one * other) if isinstance(one, int) and isinstance(other, int) else None
-            offset = self.b.add(offset, product or self.b.mul(whole(one), whole(other)))
+            offset = self.b.add(offset, self.b.mul(whole(one), whole(other)))
         return self.b.gep(base, [offset], source_etype=self.scalar)
 
     def load(self, address: Value) -> Value:
