@@ -17,9 +17,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from unissl.augment.cutout import COLOUR, GREY
-from unissl.augment.enhance import LUMA
 from unissl.augment.geometry import Floats, Ints, Terms
+from unissl.augment.levels import LUMA
+from unissl.augment.randaugment import COLOUR, GREY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Bytes = npt.NDArray[np.uint8]
@@ -58,9 +58,9 @@ def crop_all(images: Bytes, rows: Terms, columns: Terms, out: Bytes) -> None:
 @compiled
 def strong_all(
     images: Bytes,
-    window: tuple[Terms, Terms],
+    window: tuple[Terms, ...],
     operations: tuple[Ints, Floats, Ints],
-    source: tuple[Terms, Terms, Terms, Terms],
+    source: tuple[Terms, ...],
     rectangles: Ints,
     out: Bytes,
 ) -> None:

@@ -8,7 +8,7 @@ Two nearest-neighbour warps are not one warp by the product of their matrices, s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ ONE = 1 << 16
 """The number 1 in 16.16 fixed point."""
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Which pixels of n images a view shows."""
 
     rows: Terms
@@ -51,8 +50,7 @@ def _starts(size: int, margin: int, length: int) -> Terms:
     return ((size - 1) - abs((size - 1) - abs(position))).astype(np.int32)
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Where the pixels of n images come from, in 16.16: x + x_by_row and y + y_by_column."""
 
     x: Terms
@@ -121,14 +119,14 @@ def _zero(like: Floats, size: int) -> Terms:
 
 def crop(images: Tensor, crop_window: Window) -> Tensor:
     """What the window shows of images, uint8 (n, H, W, C)."""
-    rows, columns = _send(images, crop_window.rows, crop_window.columns)
+    rows, columns = _send(images, *crop_window)
     return _fetch(images, rows[:, :, None], columns[:, None])
 
 
 def warp(images: Tensor, source: Source) -> Tensor:
     """Images, uint8 (n, H, W, C), with each pixel from its source; black where that lies outside."""
     _, height, width, _ = images.shape
-    x, y, x_by_row, y_by_column = _send(images, source.x, source.y, source.x_by_row, source.y_by_column)
+    x, y, x_by_row, y_by_column = _send(images, *source)
     # A black frame of one pixel catches everything outside, which is cheaper than masks.
     rows = ((y[:, :, None] + y_by_column[:, None]) >> 16).clamp(-1, height) + 1
     columns = ((x[:, None] + x_by_row[:, :, None]) >> 16).clamp(-1, width) + 1

@@ -27,7 +27,7 @@ def crop(images: Tensor, crop_window: Window) -> Tensor:
     from unissl.augment.compiled import crop_all
 
     out = _like(images, crop_window)
-    crop_all(images.numpy(), crop_window.rows, crop_window.columns, out.numpy())
+    crop_all(images.numpy(), *crop_window, out.numpy())
     return out
 
 
@@ -38,9 +38,8 @@ def strong(images: Tensor, crop_window: Window, choice: Ints, magnitudes: Floats
     codes = np.array([CODES[operation.name] if operation.change else -1 for operation in OPERATIONS])
     out = _like(images, crop_window)
     which, source = _moves(choice, magnitudes, *out.shape[1:3])
-    terms = (source.x, source.y, source.x_by_row, source.y_by_column)
-    window, operations = (crop_window.rows, crop_window.columns), (codes[choice], magnitudes, which)
-    strong_all(images.numpy(), window, operations, terms, filled, out.numpy())
+    operations = (codes[choice], magnitudes, which)
+    strong_all(images.numpy(), tuple(crop_window), operations, tuple(source), filled, out.numpy())
     return out
 
 
@@ -56,5 +55,4 @@ def _moves(choice: Ints, magnitudes: Floats, height: int, width: int) -> tuple[I
             moved = choice == number
             sources.append(operation.source(magnitudes[moved], height, width))
             which[moved] = np.arange(rows, rows := rows + len(sources[-1].x))
-    parts = zip(*((one.x, one.y, one.x_by_row, one.y_by_column) for one in sources), strict=True)
-    return which, Source(*(np.concatenate(part) for part in parts))
+    return which, Source(*(np.concatenate(parts) for parts in zip(*sources, strict=True)))

@@ -16,9 +16,8 @@ from pydantic import Field
 from torch import Tensor
 
 from unissl.augment import geometry, on_cpu
-from unissl.augment.cutout import cutout, rectangles
 from unissl.augment.geometry import Floats
-from unissl.augment.randaugment import choose, randaugment
+from unissl.augment.randaugment import choose, cutout, randaugment, rectangles
 from unissl.config import Settings
 from unissl.errors import UserError
 from unissl.ops.keyed_random import uniform_table

@@ -39,7 +39,7 @@ def over_rows(total: int) -> Iterator[None]:
 
 
 class GlobalBatchNorm(_BatchNorm):
-    """A BatchNorm of any dimension, with the parameters and buffers of the layer that it replaces."""
+    """A BatchNorm of any dimension."""
 
     def forward(self, x: Tensor) -> Tensor:
         by_batch = self.training or self.running_mean is None
@@ -121,23 +121,14 @@ def _precise(x: Tensor) -> Tensor:
 
 
 def with_global_batch_norm(net: nn.Module) -> None:
-    """Replace every BatchNorm of a network by one over the rows of all processes; on one process nothing changes."""
+    """Let every BatchNorm of a network run over the rows of all processes; on one process nothing changes."""
     if current().size == 1:
         return
-    for parent in list(net.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm) and not isinstance(child, GlobalBatchNorm):
-                setattr(parent, name, _global(child))
-
-
-def _global(norm: _BatchNorm) -> GlobalBatchNorm:
-    if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-        raise UserError(
-            f"The network's {type(norm).__name__} is a custom BatchNorm, which cannot be computed over several "
-            "processes; use another network, or one process."
-        )
-    layer = GlobalBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    layer.weight, layer.bias = norm.weight, norm.bias
-    layer.running_mean, layer.running_var = norm.running_mean, norm.running_var
-    layer.num_batches_tracked = norm.num_batches_tracked
-    return layer.train(norm.training)
+    for norm in net.modules():
+        if isinstance(norm, _BatchNorm) and not isinstance(norm, GlobalBatchNorm):
+            if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+                raise UserError(
+                    f"The network's {type(norm).__name__} is a custom BatchNorm, which cannot be computed over several "
+                    "processes; use another network, or one process."
+                )
+            norm.__class__ = GlobalBatchNorm  # it keeps its parameters, buffers and settings

@@ -3,7 +3,7 @@
 Called with the global batch, it runs on the rows of this process and returns the outputs of all rows. Everything
 computed from these is then the same on every process, and so is its gradient. That gradient, restricted to the local
 rows and multiplied by the number of processes, goes back through the network; the mean over the processes
-(:func:`unissl.distributed.gradients.average_gradients`) is then the gradient of the global batch. This holds for
+(:func:`unissl.distributed.collectives.average_gradients`) is then the gradient of the global batch. This holds for
 parameters that were used on local rows and for those that were used on all rows. A network's classifier may be both.
 """
 

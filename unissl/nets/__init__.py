@@ -1,14 +1,7 @@
 """Networks by name: images (n, channels, H, W) in, :class:`unissl.types.Outputs` out.
 
-| written | network |
-|---|---|
-| ``NAME`` | an architecture of :mod:`unissl.nets.registry` or a pretrained backbone of :mod:`unissl.nets.backbones` |
-| ``NAME@FILE.safetensors`` | the same with the weights of a file |
-| ``hf:OWNER/NAME``, ``hf:FOLDER`` | a vision model of transformers, from its cache or from a folder |
-| ``timm:NAME`` | a model of timm |
-| ``package.module:factory`` | the module that a callable of yours returns |
-
-All but plain architectures are pretrained.
+A name is that of an architecture (:mod:`unissl.nets.registry`), of a pretrained backbone (:mod:`unissl.nets.backbones`)
+or of a pretrained network from elsewhere (:mod:`unissl.nets.external`).
 """
 
 from __future__ import annotations

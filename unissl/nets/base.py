@@ -6,7 +6,6 @@ Methods use a network only through :class:`unissl.types.Outputs`; further heads 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -23,8 +22,8 @@ __all__ = ["Network", "apply_norm_act_conv", "conv1x1", "conv3x3"]
 class Network(nn.Module):
     """Stages run in order; the output of each can be tapped by its name, and the last one is called ``"map"``.
 
-    ``tap_dims`` gives the channels of every tap. The map is averaged over its positions to the feature (n, D),
-    from which ``head`` computes the logits (n, C).
+    ``tap_dims`` gives the channels of every tap. The map is averaged over its positions, if it has any, to the feature
+    (n, D), from which ``head`` computes the logits (n, C).
     """
 
     __call__: Callable[..., Outputs]
@@ -61,7 +60,7 @@ class Network(nn.Module):
             x = stage(x)
             if name in self._wanted_taps:
                 taps[name] = x
-        feat = x.mean(dim=(2, 3))  # (n, D)
+        feat = x.mean(dim=(2, 3)) if x.ndim == 4 else x  # (n, D)
         return Outputs(self.head(feat), feat, taps)
 
     def features(self, x: Tensor) -> Tensor:
@@ -78,12 +77,14 @@ class Network(nn.Module):
         The gain ignores the slope of leaky activations, and convolution biases keep PyTorch's default: both follow
         the protocol of the published results.
         """
-        for module in chain(self.stages.modules(), [self.head]):
+        self._initialise_stages()
+        nn.init.xavier_normal_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def _initialise_stages(self) -> None:
+        for module in self.stages.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, nn.Linear):
-                nn.init.xavier_normal_(module.weight)
-                nn.init.zeros_(module.bias)
 
 
 def conv3x3(width_in: int, width_out: int, stride: int = 1, *, bias: bool = False) -> nn.Conv2d:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from unissl.nets.base import Network
-from unissl.types import Outputs
 
 HIDDEN = 512
 FEAT_DIM = 128
@@ -19,17 +18,10 @@ class MLPHead(Network):
         super().__init__({"map": layers}, {"map": FEAT_DIM}, num_classes)
         self.tap_dims = {}
 
-    def forward(self, x: Tensor) -> Outputs:
-        feat = self.stages["map"](x)
-        return Outputs(self.head(feat), feat)
-
-    def _initialise(self) -> None:
-        """Kaiming normal for the layers, which have no bias; the classifier as in the base class."""
+    def _initialise_stages(self) -> None:
         for module in self.stages.modules():
             if isinstance(module, nn.Linear):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-        nn.init.xavier_normal_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
 
 
 def _layer(width_in: int, width_out: int, bn_momentum: float) -> list[nn.Module]:
@@ -43,6 +35,3 @@ class LinearHead(Network):
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__({"map": nn.Identity()}, {"map": in_features}, num_classes)
         self.tap_dims = {}
-
-    def forward(self, x: Tensor) -> Outputs:
-        return Outputs(self.head(x), x)

@@ -42,13 +42,14 @@ class Unit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.shortcut is None:
             inner = apply_norm_act_conv(self.norm1, self.activation, self.conv1, x)
-            return apply_norm_act_conv(self.norm2, self.activation, self.conv2, inner, residual=x)
+            return x + apply_norm_act_conv(self.norm2, self.activation, self.conv2, inner)
         if self.activate_first:
             x = self.activation(self.norm1(x))
         elif self.norm1.training:
             with torch.no_grad():
                 self.norm1(x)  # only for its running statistics
-        return apply_norm_act_conv(self.norm2, self.activation, self.conv2, self.conv1(x), residual=self.shortcut(x))
+        shortcut: Tensor = self.shortcut(x)
+        return shortcut + apply_norm_act_conv(self.norm2, self.activation, self.conv2, self.conv1(x))
 
 
 def _group(units: int, width_in: int, width_out: int, stride: int, bn_momentum: float, *, first: bool) -> nn.Sequential:
@@ -62,8 +63,6 @@ class WideResNet(Network):
     """WRN-depth-width; taps are the stem, the raw output of each group and the activated map before pooling."""
 
     def __init__(self, depth: int, width: int, num_classes: int, in_channels: int, bn_momentum: float) -> None:
-        if depth < 10 or (depth - 4) % 6:
-            raise ValueError(f"the depth of a WRN is 6n + 4, not {depth}")
         units = (depth - 4) // 6
         w0, w1, w2, w3 = STEM_WIDTH, 16 * width, 32 * width, 64 * width
         stages = {

@@ -104,9 +104,10 @@ def contrast_loss(
         unit: Whether the rows have unit norm, which the thin form makes use of. None tests them, which
             makes a GPU wait; a caller that knows passes it.
     """
-    _check_choice("cross", cross, "stacked", "swapped")
-    _check_choice("diagonal", diagonal, "drop", "keep")
-    _check_choice("exact", exact, "thin", "dense")
+    known = {"cross": ("stacked", "swapped"), "diagonal": ("drop", "keep"), "exact": ("thin", "dense")}
+    for name, value in {"cross": cross, "diagonal": diagonal, "exact": exact}.items():
+        if value not in known[name]:
+            raise ValueError(f"{name} must be one of {known[name]}, not {value!r}")
     if len(z_strong) not in (0, len(z_weak)):
         raise ValueError("z_strong must have as many rows as z_weak, or none")
     if len(z_weak) + len(z_strong) < (2 if diagonal == "drop" else 1):
@@ -139,11 +140,6 @@ def contrast_loss(
 def _looks_unit(z: Tensor) -> bool:
     """Rows that are not finite pass: a run that diverges is stopped by its loss, not by this check."""
     return not bool(((z.detach().norm(dim=1) - 1).abs() > UNIT_TOLERANCE).any())
-
-
-def _check_choice(name: str, value: str, *known: str) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {known}, not {value!r}")
 
 
 @torch.no_grad()

@@ -23,8 +23,7 @@ from unissl.batches import Batches, Views
 from unissl.config import ConfigTree
 from unissl.data.folder.probe import DatasetProbe
 from unissl.distil.student import LABELLED_RATIO, select_maps, tail_precision, trainable_stages
-from unissl.distributed.collectives import broadcast_from_main
-from unissl.distributed.gradients import average_gradients
+from unissl.distributed.collectives import average_gradients, broadcast_from_main
 from unissl.errors import UserError
 from unissl.features import BATCH, forward_features, load_backbone, normalisation
 from unissl.nets import Network

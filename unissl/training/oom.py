@@ -26,16 +26,12 @@ def memory_errors(batch: BatchConfig) -> Iterator[None]:
     """Turn errors of the allocators into :class:`OutOfMemory`; all others pass."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise OutOfMemory(suggestion(batch)) from error
+    except RuntimeError as error:
+        if not any(words in str(error) for words in CPU_ALLOCATOR):
             raise
         raise OutOfMemory(suggestion(batch)) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in CPU_ALLOCATOR)
 
 
 def suggestion(batch: BatchConfig) -> str:

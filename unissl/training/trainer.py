@@ -15,8 +15,7 @@ from torch import Tensor
 
 from unissl.batches import Batches, whole
 from unissl.config import Settings
-from unissl.distributed.collectives import all_reduce_max, broadcast_from_main
-from unissl.distributed.gradients import average_gradients, broadcast_state
+from unissl.distributed.collectives import all_reduce_max, average_gradients, broadcast_from_main, broadcast_state
 from unissl.distributed.rows import all_gather_rows
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
@@ -186,10 +185,9 @@ class Trainer:
         rate = learning_rate(self.optim, step.iteration, step.total)
         line = {"kind": "train", "step": done, "loss": terms, "logs": logs, "lr": rate}
         self.folder.append_metrics(line | self.clock())
-        if "selected" in logs:
-            self.selected.append(logs["selected"])
         shown = {"loss": f"{losses.total.item():.3f}"}
         if "selected" in logs:
+            self.selected.append(logs["selected"])
             shown["pseudo-labels used"] = f"{logs['selected']:.0%}"
         self.progress.advance(values=shown)
 
@@ -213,7 +211,9 @@ class Trainer:
             log.info(f"{self.title}: step {self.state.step}, accuracy {metrics['accuracy']:.4f}")
             self.progress.advance(0, {"accuracy": f"{metrics['accuracy']:.1%}"})
         if step.fraction >= health.GRACE and len(predicted):
-            self.warn("collapse", health.collapse(predicted, self.class_names or self.class_numbers))
+            num_classes = self.state.learner.method.info.num_classes
+            names = self.class_names or [str(number) for number in range(num_classes)]
+            self.warn("collapse", health.collapse(predicted, names))
             mean_selected = float(np.mean(self.selected)) if self.selected else None
             self.warn("selection", health.nothing_selected(mean_selected))
         self.selected = []
@@ -241,11 +241,6 @@ class Trainer:
         broadcast_from_main(
             lambda: checkpoint.save(self.folder.checkpoints, self.state, self.config_hash, self.folder.metrics_size())
         )
-
-    @property
-    def class_numbers(self) -> list[str]:
-        """Names of the classes if nobody named them."""
-        return [str(number) for number in range(self.state.learner.method.info.num_classes)]
 
     def clock(self) -> dict[str, float]:
         return {"seconds": round(time.monotonic() - self.started, 3)}

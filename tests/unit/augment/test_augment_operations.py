@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from unissl.augment import on_cpu
-from unissl.augment.cutout import rectangles
 from unissl.augment.geometry import window
-from unissl.augment.pointwise import _stretch_tables
-from unissl.augment.randaugment import OPERATIONS, Operation, apply
+from unissl.augment.levels import _stretch_tables
+from unissl.augment.randaugment import OPERATIONS, Operation, apply, rectangles
 
 ByPillow = Callable[[str, Tensor, list[float]], Tensor]
 Pictures = Callable[..., Tensor]

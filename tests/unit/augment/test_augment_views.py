@@ -13,8 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from unissl.augment import AugmentConfig, check_view_name, compiled, geometry, make_view, normalise, on_cpu
-from unissl.augment.cutout import COLOUR, GREY, cutout, rectangles
-from unissl.augment.randaugment import OPERATIONS, choose
+from unissl.augment.randaugment import COLOUR, GREY, OPERATIONS, choose, cutout, rectangles
 from unissl.config import check
 from unissl.errors import UserError
 from unissl.ops.keyed_random import uniform_table

@@ -8,8 +8,8 @@ from process_group import on_processes
 from torch import Tensor
 
 from unissl.distributed.batch_norm import with_global_batch_norm
+from unissl.distributed.collectives import average_gradients, broadcast_state
 from unissl.distributed.data_parallel import DataParallelNet, data_parallel
-from unissl.distributed.gradients import average_gradients, broadcast_state
 from unissl.distributed.group import current
 from unissl.nets import build
 

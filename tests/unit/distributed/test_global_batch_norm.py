@@ -10,8 +10,8 @@ from process_group import on_processes
 from torch import Tensor, nn
 
 from unissl.distributed.batch_norm import GlobalBatchNorm, over_rows, with_global_batch_norm
+from unissl.distributed.collectives import average_gradients
 from unissl.distributed.data_parallel import gather_rows
-from unissl.distributed.gradients import average_gradients
 from unissl.distributed.rows import local_slice
 from unissl.errors import UserError
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from unissl.distributed.rendezvous import agree_on_name
+from unissl.distributed.group import agree_on_name
 
 LONG = timedelta(seconds=60)
 

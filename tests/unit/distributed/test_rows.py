@@ -7,7 +7,7 @@ import torch
 from process_group import on_processes
 
 from unissl.distributed import rows
-from unissl.distributed.gradients import broadcast_state
+from unissl.distributed.collectives import broadcast_state
 from unissl.distributed.group import World, current
 
 

@@ -26,7 +26,6 @@ from unissl.nets.backbones.efficientnet_lite import (
     EfficientNetLiteBackbone,
     PadRightAndBelow,
     fold_batch_norm,
-    rename_in_order,
 )
 from unissl.nets.backbones.registry import DEFAULT_BACKBONE, all_backbones
 
@@ -204,37 +203,6 @@ def test_folding_keeps_every_output_and_leaves_the_network_alone() -> None:
     for tap in net.tap_dims:
         torch.testing.assert_close(out.taps[tap], expected.taps[tap], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(out.logits, expected.logits, rtol=1e-4, atol=1e-4)
-
-
-# the mapping of names -----------------------------------------------------------------------------------------------
-
-
-def fake(*shapes: tuple[str, tuple[int, ...]]) -> State:
-    return {name: torch.full(shape, float(i)) for i, (name, shape) in enumerate(shapes)}
-
-
-def test_names_are_mapped_in_order() -> None:
-    published = fake(("_conv.weight", (4, 3)), ("_bn.weight", (4,)), ("_bn.bias", (4,)))
-    ours = fake(("a.weight", (4, 3)), ("b.weight", (4,)), ("b.bias", (4,)))
-    renamed = rename_in_order(published, ours)
-    assert list(renamed) == list(ours)
-    assert all(a is b for a, b in zip(renamed.values(), published.values(), strict=True))
-
-
-@pytest.mark.parametrize(
-    "published",
-    [
-        fake(("x.weight", (4, 3))),
-        fake(("x.weight", (4, 3)), ("x.bias", (4,)), ("y.bias", (4,))),
-        fake(("x.weight", (3, 4)), ("x.bias", (4,))),
-        fake(("x.weight", (4, 3)), ("x.running_mean", (4,))),
-        fake(("x.bias", (4,)), ("x.weight", (4, 3))),
-    ],
-    ids=["one missing", "one too many", "another shape", "another part", "another order"],
-)
-def test_what_does_not_fit_is_not_loaded(published: State) -> None:
-    with pytest.raises(ValueError, match="published"):
-        rename_in_order(published, fake(("a.weight", (4, 3)), ("a.bias", (4,))))
 
 
 # refusals -----------------------------------------------------------------------------------------------------------

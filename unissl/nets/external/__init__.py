@@ -18,6 +18,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,6 @@ LIBRARIES = ("hf", "timm")
 TRUSTED_CODE = "UNISSL_TRUST_CODE"
 """Environment variable: names of factories, separated by commas, that stored models may call."""
 _called_factories: set[str] = set()
-_last_loaded: dict[tuple[Any, ...], ExternalBackbone] = {}
-"""The backbone that was loaded last, by its name and the state of its files."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,14 @@ def load(text: str, arch_config: Mapping[str, Any] | None = None) -> ExternalBac
 def describe(text: str) -> ExternalBackbone:
     """The backbone of that name, shared with later calls, hence only for reading its facts. Its files are loaded again
     only after they have changed."""
-    key = (text, torch.get_default_dtype(), _files_state(text))
-    if key[-1] is None or key not in _last_loaded:
-        backbone = _load(text, None)
-        _last_loaded.clear()
-        _last_loaded[key] = backbone
-    return _last_loaded[key]
+    files = _files_state(text)
+    return _load(text, None) if files is None else _load_files(text, torch.get_default_dtype(), files)
+
+
+@lru_cache(maxsize=1)
+def _load_files(text: str, dtype: torch.dtype, files: tuple[Any, ...]) -> ExternalBackbone:
+    """The backbone that was loaded last stays in memory, by its name, its type and the state of its files."""
+    return _load(text, None)
 
 
 def _files_state(text: str) -> tuple[Any, ...] | None:

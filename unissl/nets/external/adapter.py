@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from unissl.errors import UserError
 from unissl.nets.backbones.base import InputAdapter
 from unissl.nets.base import Network
-from unissl.types import Outputs
 
 PROBE_SIZE = 64
 """Side of the image that probes the length of the feature, where a network declares no image size."""
@@ -106,21 +105,11 @@ class ExternalNet(Network):
         if list(backbone.stages) == ["map"]:
             self.tap_dims = {}
 
-    def forward(self, x: Tensor) -> Outputs:
-        taps: dict[str, Tensor] = {}
-        for name, stage in self.stages.items():
-            x = stage(x)
-            if name in self._wanted_taps:
-                taps[name] = x
-        feat = x.mean(dim=(2, 3)) if x.ndim == 4 else x
-        return Outputs(self.head(feat), feat, taps)
-
     def untrained_parameters(self) -> frozenset[str]:
         return self.untrained
 
-    def _initialise(self) -> None:
-        nn.init.xavier_normal_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+    def _initialise_stages(self) -> None:
+        """They have their weights."""
 
 
 def arch_config_of(net: nn.Module) -> dict[str, Any] | None:

@@ -91,10 +91,6 @@ def _image_settings(architecture: str, file: Path, channels: int) -> dict[str, A
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     backbone = all_backbones().get(architecture)
-    if backbone is None:
-        return {"mean": list(IMAGENET_MEAN[:channels]), "std": list(IMAGENET_STD[:channels]), "size": None}
-    return {
-        "mean": list(backbone.mean[:channels]),
-        "std": list(backbone.std[:channels]),
-        "size": backbone.image_size,
-    }
+    means, stds = (IMAGENET_MEAN, IMAGENET_STD) if backbone is None else (backbone.mean, backbone.std)
+    side = None if backbone is None else backbone.image_size
+    return {"mean": list(means[:channels]), "std": list(stds[:channels]), "size": side}

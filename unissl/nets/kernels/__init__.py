@@ -5,8 +5,8 @@ maps, and systems where the kernels cannot be compiled; results are equal to rou
 
 To delete it: remove this folder, ``tests/unit/nets/kernels`` and its use in ``tests/unit/bench``, and replace the two
 names below in :mod:`unissl.nets.base`, their only importer: ``Conv3x3(i, o)`` by ``nn.Conv2d(i, o, 3, padding=1,
-bias=False)``, and ``apply_norm_act_conv`` by ``conv(activation(norm(x)))`` plus the residual. Training on a CPU is then
-slower (docs/performance.md); state_dict keys stay as they are.
+bias=False)``, and ``apply_norm_act_conv`` by ``conv(activation(norm(x)))``. Training on a CPU is then slower
+(docs/performance.md); state_dict keys stay as they are.
 """
 
 from unissl.nets.kernels.norm_act_conv import apply_norm_act_conv

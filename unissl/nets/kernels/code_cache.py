@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unissl.errors import UserError
-from unissl.utils.atomic import open_regular, require_real_folder
+from unissl.utils.atomic import open_regular, require_real_folder, write_atomically
 from unissl.utils.cache import cache_folder
 from unissl.utils.ownership import only_writable_by_user, writable_by_others
 
@@ -40,18 +40,13 @@ def read_code(path: Path) -> bytes | None:
 
 
 def write_code(path: Path, code: bytes) -> None:
-    """Store the code atomically; does nothing where the folder cannot be written."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    """Store the code atomically; does nothing where the folder cannot be written, or is a link."""
+
+    def write(draft: Path) -> None:
+        draft.chmod(0o600)
+        draft.write_bytes(hashlib.sha256(code).digest() + code)
+
+    with suppress(OSError, UserError):
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_real_folder(path.parent.parent, path.parent.name).mkdir(mode=0o700, exist_ok=True)
-        partial.unlink(missing_ok=True)
-        with open_regular(partial, "xb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        partial.chmod(0o600)
-        os.replace(partial, path)
-    except UserError:  # the folder is a link, whose target is left alone
-        return
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+        write_atomically(path, write)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,24 +34,18 @@ Value = Any
 THREAD_FUNCTIONS = ("omp_get_thread_num", "omp_get_num_threads")
 
 
-@dataclass
 class Writer:
-    """Writes one function, which every thread of a team runs with the same list of integers."""
+    """Writes one function, which every thread of a team runs with the same list of integers. Its vectors have ``width``
+    lanes."""
 
-    name: str
-    dtype: torch.dtype
-    width: int
-    """Lanes of a vector."""
-    module: Value = field(init=False)
-    b: Value = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.module = ir.Module(self.name)
+    def __init__(self, name: str, dtype: torch.dtype, width: int) -> None:
+        self.name, self.dtype, self.width = name, dtype, width
+        self.module: Value = ir.Module(name)
         self.module.triple = binding.get_process_triple()
-        self.scalar = ir.FloatType() if self.dtype == torch.float32 else ir.DoubleType()
-        self.vector = ir.VectorType(self.scalar, self.width)
-        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR]), self.name)
-        self.b = ir.IRBuilder(self.function.append_basic_block())
+        self.scalar = ir.FloatType() if dtype == torch.float32 else ir.DoubleType()
+        self.vector = ir.VectorType(self.scalar, width)
+        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR]), name)
+        self.b: Value = ir.IRBuilder(self.function.append_basic_block())
         self.thread, self.threads = (self._call(name) for name in THREAD_FUNCTIONS)
 
     def _call(self, name: str) -> Value:
@@ -112,8 +106,7 @@ class Writer:
         """The address at an offset from ``base``, the sum of products of the terms."""
         offset = I64(0)
         for one, other in terms:
-            product = I64(one * other) if isinstance(one, int) and isinstance(other, int) else None
-            offset = self.b.add(offset, product or self.b.mul(whole(one), whole(other)))
+            offset = self.b.add(offset, self.b.mul(whole(one), whole(other)))
         return self.b.gep(base, [offset], source_etype=self.scalar)
 
     def load(self, address: Value) -> Value:

@@ -27,27 +27,23 @@ from unissl.distributed.batch_norm import update_running_stats
 from unissl.nets.kernels import winograd
 
 Activation = nn.LeakyReLU | nn.ReLU
-GLOBAL_HOOKS = tuple(f"_global_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))
-"""Hooks on all modules; torch has one function for them from 2.8 on only."""
 
 
-def apply_norm_act_conv(
-    norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None = None
-) -> Tensor:
-    """``conv(activation(norm(x)))``, plus ``residual`` where it is given."""
-    if not can_fuse(norm, activation, conv, x, residual):
+def apply_norm_act_conv(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """``conv(activation(norm(x)))``."""
+    if not can_fuse(norm, activation, conv, x):
         out: Tensor = conv(activation(norm(x)))
-        return out if residual is None else residual + out
+        return out
     slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
-    moments = _moments(x)
+    mean, var = torch.batch_norm_update_stats(x.detach(), None, None, 0.0)
     y: Tensor = _NormActConv.apply(  # type: ignore[no-untyped-call]
-        x, norm.weight, norm.bias, conv.weight, residual, (*moments, norm.eps, slope)
+        x, norm.weight, norm.bias, conv.weight, (mean.double(), var.double(), norm.eps, slope)
     )
-    update_running_stats(norm, *moments, x.numel() // x.shape[1])
+    update_running_stats(norm, mean, var, x.numel() // x.shape[1])
     return y
 
 
-def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor, residual: Tensor | None) -> bool:
+def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: Tensor) -> bool:
     """Whether the kernel applies: in training, for plain layers of the expected types."""
     return (
         norm.training
@@ -57,43 +53,14 @@ def can_fuse(norm: nn.BatchNorm2d, activation: Activation, conv: nn.Conv2d, x: T
         and not any(_has_hooks(layer) for layer in (norm, activation, conv))
         and winograd.can_use_kernel(x, conv.weight)
         and norm.num_features == x.shape[1]
-        and all(_matches(parameter, x) for parameter in (norm.weight, norm.bias))
+        and all(p is not None and p.dtype == x.dtype and p.device == x.device for p in (norm.weight, norm.bias))
         and norm.running_mean is not None
-        and (residual is None or _residual_fits(residual, x, conv))
     )
 
 
 def _has_hooks(layer: nn.Module) -> bool:
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks) or any(getattr(torch.nn.modules.module, name, None) for name in GLOBAL_HOOKS)
-
-
-def _matches(parameter: Tensor | None, x: Tensor) -> bool:
-    return parameter is not None and parameter.dtype == x.dtype and parameter.device == x.device
-
-
-def _residual_fits(residual: Tensor, x: Tensor, conv: nn.Conv2d) -> bool:
-    """Whether the residual has the shape and type of the output."""
-    return (
-        type(residual) is Tensor
-        and residual.shape == (len(x), conv.out_channels, *x.shape[2:])
-        and residual.dtype == x.dtype
-        and residual.device == x.device
-    )
-
-
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel, in float64: from those of each image, since a sum of squares would
-    cancel."""
-    from unissl.nets.kernels import norm_act_ir as code
-
-    count, channels, height, width = x.shape
-    table = x.new_empty(count, 2, channels)
-    compiled = code.moments(height * width, channels, x.dtype)
-    compiled(torch.get_num_threads(), count, x.data_ptr(), table.data_ptr())
-    means, squares = table.double().unbind(1)
-    mean = means.mean(0)
-    return mean, squares.mean(0) / (height * width) + (means - mean).square().mean(0)
+    return any(hooks) or bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 class _NormActConv(torch.autograd.Function):
@@ -104,7 +71,6 @@ class _NormActConv(torch.autograd.Function):
         gamma: Tensor,
         beta: Tensor,
         weight: Tensor,
-        residual: Tensor | None,
         constants: tuple[Tensor, Tensor, float, float],
     ) -> Tensor:
         mean, var, eps, slope = constants
@@ -112,25 +78,22 @@ class _NormActConv(torch.autograd.Function):
         scale = gamma.double() * rate
         shift = beta.double() - scale * mean
         affine = winograd.AffineActivation(scale.to(x.dtype), shift.to(x.dtype), mean.to(x.dtype), slope)
-        ctx.save_for_backward(x, weight, rate, *affine.vectors)
+        ctx.save_for_backward(x, weight, rate, *affine[:-1])
         ctx.slope = slope
-        return winograd.forward(x, weight, affine, residual)
+        return winograd.forward(x, weight, affine)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        from unissl.nets.kernels import norm_act_ir as code
+        from unissl.nets.kernels import winograd_ir as code
 
         x, weight, rate, scale, shift, mean = winograd.saved_tensors(ctx)
         affine = winograd.AffineActivation(scale, shift, mean, ctx.slope)
         g, dweight, sums = winograd.backward(x, weight, dy, affine)
-        count, channels, height, width = x.shape
         dbeta, with_x = sums.double().sum(0)
-        share = scale.double() / (count * height * width)
+        share = scale.double() / (x.numel() // x.shape[1])
         level, tilt = (share * dbeta).to(x.dtype), (share * rate.square() * with_x).to(x.dtype)
         addresses = (t.data_ptr() for t in (g, x, scale, level, tilt, mean))
-        compiled = code.through_norm(height * width, channels, x.dtype)
-        compiled(torch.get_num_threads(), count, *addresses)
+        code.through_norm(winograd.shape_of(x, x.shape[1]))(torch.get_num_threads(), len(x), *addresses)
         dgamma = (rate * with_x).to(x.dtype)
-        residual = dy if ctx.needs_input_grad[4] else None
-        return g, dgamma, dbeta.to(x.dtype), dweight, residual, None
+        return g, dgamma, dbeta.to(x.dtype), dweight, None

@@ -17,9 +17,9 @@ enough; torch computes all else. Second derivatives are not supported.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -104,23 +104,13 @@ def kernels_available() -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class AffineActivation:
+class AffineActivation(NamedTuple):
     """phi(a x + b), to be convolved in place of x: a, b and the mean of x for each channel, and phi's slope."""
 
     scale: Tensor
     shift: Tensor
     mean: Tensor
     slope: float
-
-    @property
-    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.scale, self.shift, self.mean
-
-
-def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    out: Tensor = _Convolve.apply(x, weight)  # type: ignore[no-untyped-call]
-    return out
 
 
 class _Convolve(torch.autograd.Function):
@@ -137,21 +127,21 @@ class _Convolve(torch.autograd.Function):
         return dx, dweight
 
 
-def forward(
-    x: Tensor, weight: Tensor, affine: AffineActivation | None = None, residual: Tensor | None = None
-) -> Tensor:
-    """The convolution of x, or of phi(a x + b) where ``affine`` is given, plus ``residual``."""
+convolve = cast(Callable[[Tensor, Tensor], Tensor], _Convolve.apply)
+
+
+def forward(x: Tensor, weight: Tensor, affine: AffineActivation | None = None) -> Tensor:
+    """The convolution of x, or of phi(a x + b) where ``affine`` is given."""
     from unissl.nets.kernels import winograd_ir as code
 
-    shape, threads = _shape(x, weight), torch.get_num_threads()
+    shape, threads = shape_of(x, len(weight)), torch.get_num_threads()
     u = packed(_transform_weights(weight), shape.panel(shape.outputs))
     y = x.new_empty((len(x), *x.shape[2:], shape.outputs)).permute(0, 3, 1, 2)  # channels last
     work = x.new_zeros(threads, shape.work)
     tensors = [x, u, y, work]
-    tensors += [work, work] if affine is None else [affine.scale, affine.shift]  # unused addresses
-    if residual is not None:
-        tensors.append(residual.contiguous(memory_format=torch.channels_last))
-    compiled = code.forward(shape, None if affine is None else affine.slope, residual is not None)
+    if affine is not None:
+        tensors += [affine.scale, affine.shift]
+    compiled = code.forward(shape, None if affine is None else affine.slope)
     compiled(threads, len(x), *(t.data_ptr() for t in tensors))
     return y
 
@@ -164,15 +154,15 @@ def backward(
     from unissl.nets.kernels import winograd_ir as code
 
     dy = dy.contiguous(memory_format=torch.channels_last)
-    shape, threads = _shape(x, weight), torch.get_num_threads()
+    shape, threads = shape_of(x, len(weight)), torch.get_num_threads()
     u = packed(_transform_weights(weight).transpose(1, 2), shape.panel(shape.inputs))
     dx = torch.empty_like(x)
     du = x.new_zeros(threads, code.POSITIONS, shape.inputs, shape.outputs)
     work = x.new_zeros(threads, shape.work)
-    sums = x.new_empty(0 if affine is None else len(x), 2, shape.inputs)
+    sums = x.new_zeros(0 if affine is None else len(x), 2, shape.inputs)
     tensors = [x, dy, u, dx, du, work]
     if affine is not None:
-        tensors += [*affine.vectors, sums]
+        tensors += [affine.scale, affine.shift, affine.mean, sums]
     compiled = code.backward(shape, None if affine is None else affine.slope)
     compiled(threads, len(x), *(t.data_ptr() for t in tensors))
     return dx, _transform_weight_gradient(du.sum(0)).to(weight.dtype), sums
@@ -184,10 +174,11 @@ def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:
     return x.contiguous(memory_format=torch.channels_last), *others
 
 
-def _shape(x: Tensor, weight: Tensor) -> code.Shape:
+def shape_of(x: Tensor, outputs: int) -> code.Shape:
+    """Sizes of a map x that is convolved to so many channels."""
     from unissl.nets.kernels.winograd_ir import Shape
 
-    return Shape(x.shape[2], x.shape[3], weight.shape[1], weight.shape[0], x.dtype)
+    return Shape(x.shape[2], x.shape[3], x.shape[1], outputs, x.dtype)
 
 
 def _transform_weights(weight: Tensor) -> Tensor:

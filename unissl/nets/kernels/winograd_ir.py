@@ -1,4 +1,5 @@
-"""Machine code of :mod:`unissl.nets.kernels.winograd`: one forward and one backward function for each shape of a map.
+"""Machine code of :mod:`unissl.nets.kernels.winograd`, one forward and one backward function for each shape of a map,
+and of the gradient of BatchNorm in :mod:`unissl.nets.kernels.norm_act_conv`.
 
 A thread processes a few images at a time, so few that their tiles stay in its cache: it pads an image, transforms its
 tiles, multiplies the matrices of all 36 tile positions with those of the weights, and transforms back. Buffers are
@@ -8,10 +9,12 @@ ordered by position, then tile, then channel. SIMD vectors run along the channel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +30,9 @@ from unissl.nets.kernels.llvm import (
     whole,
 )
 
-Matrix = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.floating[Any]]
+Grid = Sequence[Sequence[Value]]
+Tile = tuple[Value, Value, Value]
 
 OUT, IN = 4, 6
 """Sides of an output tile, and of the part of the input that it depends on."""
@@ -44,6 +49,12 @@ BT: Matrix = np.array(
     ],
     float,
 )
+PAIRS: Matrix = np.eye(IN)
+PAIRS[1:3, 1:3] = PAIRS[3:5, 3:5] = [[1, 1], [1, -1]]
+"""Sums and differences: rows 1 and 2 of BT differ in signs only, as do rows 3 and 4 and the columns of AT. With this
+factor taken out, what they share is computed once."""
+A_HALF, B_HALF = np.linalg.solve(PAIRS, AT.T), np.linalg.solve(PAIRS, BT)
+"""A = PAIRS A_HALF and BT = PAIRS B_HALF."""
 
 ROWS = vector_registers() // 4
 """Rows of a matrix product that are in registers at once."""
@@ -105,25 +116,26 @@ class Shape:
 
 
 @cache
-def forward(shape: Shape, slope: float | None = None, residual: bool = False) -> CompiledFunction:
-    """Function of the number of images and the addresses of x, weights, y and work; of a and b, if phi(a x + b) is
-    convolved (``slope`` is given); and of the residual, if there is one."""
+def forward(shape: Shape, slope: float | None = None) -> CompiledFunction:
+    """Function of the number of images and the addresses of x, weights, y and work; and of a and b, if phi(a x + b) is
+    convolved (``slope`` is given)."""
     code = WinogradWriter("winograd_forward", shape)
     images, x, u, y, work = code.number(0), *(code.address(i) for i in range(1, 5))
     phi = None if slope is None else AffineActivationIR(code, code.address(5), code.address(6), slope)
+    panel = shape.panel(shape.outputs)
     padded, v, m = code.split_work(work)
     with code.working_sets(images) as (first, count):
         code.input_tiles(code.image(x, first, shape.inputs), count, padded, v, phi)
         with code.loop(0, POSITIONS) as position:
             code.product(
-                LeftFactor(code.position(v, position, shape.inputs), shape.inputs, 1),
-                RightFactor(code.at(u, (position, shape.inputs * shape.outputs)), shape.inputs, shape.outputs),
-                Result(code.position(m, position, shape.outputs), shape.outputs, add=False),
+                Factor(code.position(v, position, shape.inputs), shape.inputs, 1),
+                Factor(code.at(u, (position, shape.inputs * shape.outputs)), panel, shape.inputs * panel),
+                code.position(m, position, shape.outputs),
+                columns=shape.outputs,
                 rows=code.blocks(count),
                 depth=shape.inputs,
             )
-        added = code.image(code.address(7), first, shape.outputs) if residual else None
-        code.output(m, count, code.image(y, first, shape.outputs), added)
+        code.output(m, count, code.image(y, first, shape.outputs))
     return compile_function(code)
 
 
@@ -132,12 +144,14 @@ def backward(shape: Shape, slope: float | None = None) -> CompiledFunction:
     """Function of the number of images and the addresses of x, dL/dy, transposed weights, dL/dx, dL/dweights (for each
     thread) and work.
 
-    If phi(a x + b) was convolved, also of a, b, the mean of x in each channel and a table (images, 2, inputs). Then it
-    writes g = phi'(a x + b) dL/dphi in position of dL/dx, and into the table the sums of g and of g (x - mean).
+    If phi(a x + b) was convolved, also of a, b, the mean of x in each channel and a table (images, 2, inputs) of zeros.
+    Then it writes g = phi'(a x + b) dL/dphi in position of dL/dx, and into the table the sums of g and of g (x - mean).
     """
     code = WinogradWriter("winograd_backward", shape)
     images, x, dy, u, dx, du, work = code.number(0), *(code.address(i) for i in range(1, 7))
     phi = None if slope is None else AffineActivationIR(code, code.address(7), code.address(8), slope)
+    mean, table = (x, x) if phi is None else (code.address(9), code.address(10))
+    panel = shape.panel(shape.inputs)
     du = code.at(du, (code.thread, POSITIONS * shape.inputs * shape.outputs))
     padded, v, dm = code.split_work(work)
     with code.working_sets(images) as (first, count):
@@ -148,52 +162,57 @@ def backward(shape: Shape, slope: float | None = None) -> CompiledFunction:
             v_here, dm_here = code.position(v, position, shape.inputs), code.position(dm, position, shape.outputs)
             matrix = (position, shape.inputs * shape.outputs)
             code.product(
-                LeftFactor(v_here, 1, shape.inputs),
-                RightFactor(dm_here, None, shape.outputs),
-                Result(code.at(du, matrix), shape.outputs, add=True),
+                Factor(v_here, 1, shape.inputs),
+                Factor(dm_here, shape.outputs, shape.panel(shape.outputs)),
+                code.at(du, matrix),
+                columns=shape.outputs,
                 rows=shape.inputs // ROWS,
                 depth=code.b.mul(count, whole(shape.tiles)),
+                add=True,
             )
             code.product(
-                LeftFactor(dm_here, shape.outputs, 1),
-                RightFactor(code.at(u, matrix), shape.outputs, shape.inputs),
-                Result(v_here, shape.inputs, add=False),  # overwrites V, which is no longer needed
+                Factor(dm_here, shape.outputs, 1),
+                Factor(code.at(u, matrix), panel, shape.outputs * panel),
+                v_here,  # overwrites V, which is no longer needed
+                columns=shape.inputs,
                 rows=code.blocks(count),
                 depth=shape.outputs,
             )
-        if phi is None:
-            code.input_gradient(v, count, padded, dx_here)
-        else:
-            table = code.at(code.address(10), (first, 2 * shape.inputs))
-            summed = GradientSums(phi, x_here, code.address(9), table)
-            code.input_gradient(v, count, padded, dx_here, summed)
+        with code.input_gradient(v, count, padded) as (image, at, channel, gradient):
+            if phi is not None:
+                value = code.load(code.at(code.image(x_here, image, shape.inputs), (at, 1)))
+                gradient = phi.backward(value, channel, gradient)
+                centred = code.subtract(value, code.load(code.at(mean, (channel, 1))))
+                sums = code.at(table, (first, 2 * shape.inputs), (image, 2 * shape.inputs), (channel, 1))
+                code.add_to(sums, gradient)
+                code.add_to(code.at(sums, (1, shape.inputs)), code.multiply(gradient, centred))
+            code.store(gradient, code.at(code.image(dx_here, image, shape.inputs), (at, 1)))
     return compile_function(code)
 
 
-@dataclass(frozen=True)
-class LeftFactor:
-    """The left factor: an address, and its row and column strides."""
+@cache
+def through_norm(shape: Shape) -> CompiledFunction:
+    """Function of the number of images and the addresses of g, x and of four vectors: g becomes
+    a g - c - t (x - mean)."""
+    code = WinogradWriter("through_norm", shape)
+    g, x, a, c, t, mean = (code.address(i) for i in range(1, 7))
+    with code.loop(*code.share(code.number(0))) as image:
+        gradient, source = (code.image(start, image, shape.inputs) for start in (g, x))
+        with code.pixels() as (at, _, channel):
+            address = code.at(gradient, (at, 1))
+            scale, constant, tilt, centre = (code.load(code.at(start, (channel, 1))) for start in (a, c, t, mean))
+            difference = code.subtract(code.load(code.at(source, (at, 1))), centre)
+            level = code.subtract(code.multiply(scale, code.load(address)), constant)
+            code.store(code.subtract(level, code.multiply(tilt, difference)), address)
+    return compile_function(code)
+
+
+class Factor(NamedTuple):
+    """A matrix: its address, the stride of its rows, and that of its columns or, in a right factor, of its panels."""
 
     start: Value
     row: int
     column: int
-
-
-@dataclass(frozen=True)
-class RightFactor:
-    """The right factor, (depth, columns): packed by panels, each (depth, panel), or by rows where ``depth`` is None."""
-
-    start: Value
-    depth: int | None
-    columns: int
-
-
-@dataclass(frozen=True)
-class Result:
-    start: Value
-    row: int
-    add: bool
-    """Whether the product is added to the present values."""
 
 
 @dataclass(frozen=True)
@@ -219,20 +238,6 @@ class AffineActivationIR:
         """phi'(a x + b) times a gradient."""
         slower = self.code.multiply(self.code.constant(self.slope), gradient)
         return self.code.where_positive(self.affine(x, channel), gradient, slower)
-
-
-@dataclass(frozen=True)
-class GradientSums:
-    """Where the sums of a gradient go: the activation, the images, the mean of each channel and the table."""
-
-    phi: AffineActivationIR
-    x: Value
-    mean: Value
-    table: Value
-
-
-Apply = Callable[[Matrix, Sequence[Value]], list[Value]]
-Grid = list[list[Value]]
 
 
 class WinogradWriter(Writer):
@@ -267,7 +272,7 @@ class WinogradWriter(Writer):
         return self.b.sdiv(self.b.add(tiles, whole(ROWS - 1)), whole(ROWS))
 
     @contextmanager
-    def tiles(self, channels: int) -> Iterator[tuple[Value, Value, Value]]:
+    def tiles(self, channels: int) -> Iterator[Tile]:
         """The tiles of an image: row, column and the first channel of a vector."""
         with (
             self.loop(0, self.shape.height // OUT) as row,
@@ -276,103 +281,64 @@ class WinogradWriter(Writer):
         ):
             yield row, column, channel
 
-    def corner(self, start: Value, line: int, channels: int, tile: tuple[Value, Value, Value]) -> Value:
-        """The address of a tile in an image with ``line`` elements in a row."""
+    def square(self, start: Value, line: int, channels: int, tile: Tile, side: int) -> Grid:
+        """The addresses of a tile's pixels in an image with ``line`` elements in a row."""
         row, column, channel = tile
-        return self.at(start, (row, OUT * line), (column, OUT * channels), (channel, 1))
+        corner = self.at(start, (row, OUT * line), (column, OUT * channels), (channel, 1))
+        return [[self.at(corner, (i, line), (j, channels)) for j in range(side)] for i in range(side)]
 
-    def tile_address(self, tiles: Value, image: Value, tile: tuple[Value, Value, Value], channels: int) -> Value:
-        """The address of a tile at the first position."""
+    def positions(self, tiles: Value, image: Value, tile: Tile, channels: int) -> Grid:
+        """The addresses of a tile's vectors at all positions."""
         row, column, channel = tile
-        across = self.shape.width // OUT
-        return self.at(
-            tiles,
-            (image, self.shape.tiles * channels),
-            (row, across * channels),
-            (column, channels),
-            (channel, 1),
-        )
+        across = self.shape.width // OUT * channels
+        first = self.at(tiles, (image, self.shape.tiles * channels), (row, across), (column, channels), (channel, 1))
+        return [[self.position(first, IN * i + j, channels) for j in range(IN)] for i in range(IN)]
 
     def input_tiles(self, x: Value, images: Value, padded: Value, v: Value, phi: AffineActivationIR | None) -> None:
         """V = B^T d B of the input d of each tile. The margin of the padded image is zero."""
         channels = self.shape.inputs
-        line = self.shape.width * channels
+        line = (self.shape.width + 2) * channels
         with self.loop(0, images) as image:
             source = self.image(x, image, channels)
             with self.pixels() as (at, at_padded, channel):
                 vector = self.load(self.at(source, (at, 1)))
-                vector = vector if phi is None else phi(vector, channel)
-                self.store(vector, self.at(padded, (at_padded, 1)))
+                self.store(vector if phi is None else phi(vector, channel), self.at(padded, (at_padded, 1)))
             with self.tiles(channels) as tile:
-                corner = self.corner(padded, line + 2 * channels, channels, tile)
-                d = self.read(corner, IN, line + 2 * channels, channels)
-                self.store_tile(
-                    self.transformed(self.by_rows, BT, d), self.tile_address(v, image, tile, channels), channels
-                )
+                d = self.load_grid(self.square(padded, line, channels, tile, IN))
+                self.store_grid(self.transformed(d, B_HALF, PAIRS), self.positions(v, image, tile, channels))
 
-    def output(self, m: Value, images: Value, y: Value, residual: Value | None) -> None:
-        """y = A^T M A, plus the residual."""
+    def output(self, m: Value, images: Value, y: Value) -> None:
+        """y = A^T M A."""
         channels = self.shape.outputs
         line = self.shape.width * channels
         with self.loop(0, images) as image, self.tiles(channels) as tile:
-            positions = self.load_tile(self.tile_address(m, image, tile, channels), channels)
-            corner = self.corner(self.image(y, image, channels), line, channels, tile)
-            added = (
-                None if residual is None else self.corner(self.image(residual, image, channels), line, channels, tile)
-            )
-            for i, vectors in enumerate(self.transformed(self.by_columns, AT, positions)):
-                for j, vector in enumerate(vectors):
-                    offset = (i, line), (j, channels)
-                    if added is not None:
-                        vector = self.add(vector, self.load(self.at(added, *offset)))
-                    self.store(vector, self.at(corner, *offset))
+            products = self.load_grid(self.positions(m, image, tile, channels))
+            target = self.square(self.image(y, image, channels), line, channels, tile, OUT)
+            self.store_grid(self.transformed(products, PAIRS, A_HALF.T), target)
 
     def gradient_tiles(self, dy: Value, images: Value, dm: Value) -> None:
         """dL/dM = A dL/dy A^T."""
         channels = self.shape.outputs
         line = self.shape.width * channels
         with self.loop(0, images) as image, self.tiles(channels) as tile:
-            corner = self.corner(self.image(dy, image, channels), line, channels, tile)
-            transformed = self.transformed(self.by_rows, AT.T, self.read(corner, OUT, line, channels))
-            self.store_tile(transformed, self.tile_address(dm, image, tile, channels), channels)
+            gradient = self.load_grid(self.square(self.image(dy, image, channels), line, channels, tile, OUT))
+            self.store_grid(self.transformed(gradient, A_HALF, PAIRS), self.positions(dm, image, tile, channels))
 
-    def input_gradient(
-        self, dv: Value, images: Value, padded: Value, dx: Value, summed: GradientSums | None = None
-    ) -> None:
-        """dL/dd = B dL/dV B^T, summed where inputs of tiles overlap; the margin is cleared again."""
+    @contextmanager
+    def input_gradient(self, dv: Value, images: Value, padded: Value) -> Iterator[tuple[Value, Value, Value, Value]]:
+        """dL/dd = B dL/dV B^T, summed where inputs of tiles overlap: image, offset in it, first channel and vector. The
+        margin is cleared again."""
         channels = self.shape.inputs
-        line = self.shape.width * channels
+        line = (self.shape.width + 2) * channels
         with self.loop(0, images) as image:
             self.clear(padded, self.shape.padded)
             with self.tiles(channels) as tile:
-                corner = self.corner(padded, line + 2 * channels, channels, tile)
-                positions = self.load_tile(self.tile_address(dv, image, tile, channels), channels)
-                for i, vectors in enumerate(self.transformed(self.by_columns, BT.T, positions)):
-                    for j, vector in enumerate(vectors):
-                        address = self.at(corner, (i, line + 2 * channels), (j, channels))
-                        self.store(self.add(self.load(address), vector), address)
-            target = self.image(dx, image, channels)
-            if summed is None:
-                with self.pixels() as (at, at_padded, _):
-                    self.store(self.load(self.at(padded, (at_padded, 1))), self.at(target, (at, 1)))
-            else:
-                self.through_activation(padded, target, summed, image)
+                products = self.load_grid(self.positions(dv, image, tile, channels))
+                target = self.square(padded, line, channels, tile, IN)
+                self.store_grid(self.transformed(products, PAIRS, B_HALF.T), target, add=True)
+            with self.pixels() as (at, at_padded, channel):
+                yield image, at, channel, self.load(self.at(padded, (at_padded, 1)))
         self.clear(padded, self.shape.padded)
-
-    def through_activation(self, padded: Value, target: Value, summed: GradientSums, image: Value) -> None:
-        """g = phi'(a x + b) dL/dphi for an image, and the sums of g and of g (x - mean) over it."""
-        channels = self.shape.inputs
-        source = self.image(summed.x, image, channels)
-        sums = self.at(summed.table, (image, 2 * channels))
-        self.clear(sums, 2 * channels)
-        with self.pixels() as (at, at_padded, channel):
-            x = self.load(self.at(source, (at, 1)))
-            g = summed.phi.backward(x, channel, self.load(self.at(padded, (at_padded, 1))))
-            self.store(g, self.at(target, (at, 1)))
-            mean = self.load(self.at(summed.mean, (channel, 1)))
-            for position, term in enumerate((g, self.multiply(g, self.subtract(x, mean)))):
-                total = self.at(sums, (position, channels), (channel, 1))
-                self.store(self.add(self.load(total), term), total)
 
     @contextmanager
     def pixels(self) -> Iterator[tuple[Value, Value, Value]]:
@@ -394,47 +360,27 @@ class WinogradWriter(Writer):
         with self.loop(0, count, self.width) as i:
             self.store(self.constant(0.0), self.at(start, (i, 1)))
 
-    def read(self, corner: Value, side: int, line: int, channels: int) -> Grid:
-        """The pixels of a square."""
-        return [[self.load(self.at(corner, (i, line), (j, channels))) for j in range(side)] for i in range(side)]
+    def add_to(self, address: Value, vector: Value) -> None:
+        self.store(self.add(self.load(address), vector), address)
 
-    def load_tile(self, tile: Value, channels: int) -> Grid:
-        """The vectors at the 36 positions of a tile."""
-        return [[self.load(self.position(tile, IN * i + j, channels)) for j in range(IN)] for i in range(IN)]
+    def load_grid(self, addresses: Grid) -> Grid:
+        return [[self.load(address) for address in row] for row in addresses]
 
-    def store_tile(self, grid: Grid, tile: Value, channels: int) -> None:
-        for i, vectors in enumerate(grid):
-            for j, vector in enumerate(vectors):
-                self.store(vector, self.position(tile, IN * i + j, channels))
+    def store_grid(self, vectors: Grid, addresses: Grid, *, add: bool = False) -> None:
+        """Store vectors or, with ``add``, their sums with those that are stored there."""
+        for vector, address in zip(chain(*vectors), chain(*addresses), strict=True):
+            self.store(self.add(vector, self.load(address)) if add else vector, address)
 
-    def transformed(self, apply: Apply, matrix: Matrix, grid: Grid) -> Grid:
-        """Q X Q^T for a matrix Q of numbers and X of vectors."""
-        columns = [apply(matrix, column) for column in zip(*grid, strict=True)]
-        return [apply(matrix, row) for row in zip(*columns, strict=True)]
+    def transformed(self, grid: Grid, *matrices: Matrix) -> Grid:
+        """Q X Q^T for X of vectors and Q = Q_2 Q_1, the matrices in the order in which they are applied."""
 
-    def by_rows(self, matrix: Matrix, vectors: Sequence[Value]) -> list[Value]:
-        """Q v; neighbouring rows that differ in signs only share their work: e + o and e - o."""
-        products: list[Value] = []
-        while len(products) < len(matrix):
-            row = matrix[len(products)]
-            if len(products) + 1 < len(matrix) and _differ_in_signs(row, below := matrix[len(products) + 1]):
-                even = self.linear_combination(np.where(row == below, row, 0), vectors)
-                odd = self.linear_combination(np.where(row == below, 0, row), vectors)
-                products += [self.add(even, odd), self.subtract(even, odd)]
-            else:
-                products.append(self.linear_combination(row, vectors))
-        return products
+        def multiplied(vectors: Sequence[Value]) -> Sequence[Value]:
+            for matrix in matrices:
+                vectors = [self.linear_combination(row, vectors) for row in matrix]
+            return vectors
 
-    def by_columns(self, matrix: Matrix, vectors: Sequence[Value]) -> list[Value]:
-        """Q v; neighbouring columns that differ in signs only share sums and differences of entries."""
-        columns, entries = list(matrix.T), list(vectors)
-        for j in range(len(columns) - 1):
-            left, right = columns[j], columns[j + 1]
-            if _differ_in_signs(left, right):
-                columns[j : j + 2] = np.where(left == right, left, 0), np.where(left == right, 0, left)
-                one, other = entries[j : j + 2]
-                entries[j : j + 2] = self.add(one, other), self.subtract(one, other)
-        return [self.linear_combination(row, entries) for row in np.transpose(columns)]
+        columns = [multiplied(column) for column in zip(*grid, strict=True)]
+        return [multiplied(row) for row in zip(*columns, strict=True)]
 
     def linear_combination(self, numbers: Matrix, vectors: Sequence[Value]) -> Value:
         """The sum of numbers times vectors, without products by 0 and 1."""
@@ -449,21 +395,28 @@ class WinogradWriter(Writer):
         return total
 
     def product(
-        self, left: LeftFactor, right: RightFactor, result: Result, *, rows: Value | int, depth: Value | int
+        self,
+        left: Factor,
+        right: Factor,
+        result: Value,
+        *,
+        columns: int,
+        rows: Value | int,
+        depth: Value | int,
+        add: bool = False,
     ) -> None:
-        """``rows`` blocks of ROWS rows, a panel of columns at a time, summed in registers over ``depth``."""
-        panel = self.shape.panel(right.columns)
-        to_next_panel = panel if right.depth is None else right.depth * panel
-        to_next_row = right.columns if right.depth is None else panel
+        """``rows`` blocks of ROWS rows, a panel of columns at a time, summed in registers over ``depth``; with ``add``
+        from the present values of the result on."""
+        panel = self.shape.panel(columns)
         positions = [(row, column) for row in range(ROWS) for column in range(0, panel, self.width)]
-        with self.loop(0, right.columns // panel) as number, self.loop(0, rows) as block:
-            columns = self.at(right.start, (number, to_next_panel))
+        with self.loop(0, columns // panel) as number, self.loop(0, rows) as block:
+            panel_start = self.at(right.start, (number, right.column))
             row_start = self.at(left.start, (block, ROWS * left.row))
-            target = self.at(result.start, (block, ROWS * result.row), (number, panel))
-            targets = [self.at(target, (row, result.row), (column, 1)) for row, column in positions]
-            first = [self.load(address) if result.add else self.constant(0.0) for address in targets]
+            target = self.at(result, (block, ROWS * columns), (number, panel))
+            targets = [self.at(target, (row, columns), (column, 1)) for row, column in positions]
+            first = [self.load(address) if add else self.constant(0.0) for address in targets]
             with self.loop_with(0, depth, first) as (k, sums):
-                line = self.at(columns, (k, to_next_row))
+                line = self.at(panel_start, (k, right.row))
                 across = {column: self.load(self.at(line, (column, 1))) for column in range(0, panel, self.width)}
                 number_at = self.at(row_start, (k, left.column))
                 down = [self.load_repeated(self.at(number_at, (row, left.row))) for row in range(ROWS)]
@@ -473,7 +426,3 @@ class WinogradWriter(Writer):
                 ]
             for vector, address in zip(sums, targets, strict=True):
                 self.store(vector, address)
-
-
-def _differ_in_signs(one: Matrix, other: Matrix) -> bool:
-    return bool((abs(one) == abs(other)).all() and (one != other).any())

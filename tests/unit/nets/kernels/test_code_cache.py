@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from unissl.nets.kernels import code_cache
-from unissl.nets.kernels.winograd import kernels_available
+from unissl.nets.kernels.winograd import forward, kernels_available
 from unissl.utils.cache import cache_folder
 
 
@@ -49,28 +49,26 @@ def test_code_can_be_made_where_we_develop() -> None:
 def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernels_available():
         pytest.skip("kernels cannot be compiled here")
-    from unissl.nets.kernels import norm_act_ir as norm_act_code
+    from unissl.nets.kernels import winograd_ir
 
-    x = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last)
+    x, weight = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last), torch.randn(16, 16, 3, 3)
 
-    def means() -> torch.Tensor:
-        norm_act_code.moments.cache_clear()
-        table = torch.empty(3, 2, 16)
-        norm_act_code.moments(16, 16, torch.float32)(1, 3, x.data_ptr(), table.data_ptr())
-        return table[:, 0]
+    def convolved() -> torch.Tensor:
+        winograd_ir.forward.cache_clear()
+        return forward(x, weight)
 
-    first = means()
-    torch.testing.assert_close(first, x.mean((2, 3)))
+    first = convolved()
+    torch.testing.assert_close(first, torch.conv2d(x, weight, padding=1), rtol=1e-3, atol=1e-3)
     assert len(list((cache_folder() / "code").iterdir())) == 1
 
     compiled: list[Path] = []
     write_code = code_cache.write_code
     monkeypatch.setattr(code_cache, "write_code", lambda path, code: (compiled.append(path), write_code(path, code)))
-    assert torch.equal(means(), first)
+    assert torch.equal(convolved(), first)
     assert not compiled
     for path in (cache_folder() / "code").iterdir():
         path.write_bytes(b"damaged")
-    assert torch.equal(means(), first)
+    assert torch.equal(convolved(), first)
     assert len(compiled) == 1
 
 
@@ -96,7 +94,7 @@ def test_links_are_neither_written_through_nor_believed(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(mine)
     assert code_cache.read_code(path) is None
-    path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to(mine)
+    path.with_name(f".{path.name}.{os.getpid()}.draft").symlink_to(mine)
     code_cache.write_code(path, b"other code")
     assert code_cache.read_code(path) == b"other code" and not path.is_symlink()
     assert mine.read_bytes() == before
