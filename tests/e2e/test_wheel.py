@@ -23,7 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("wheel")
     source = top / "source"
     source.mkdir()
-    for name in ("unissl", "unissl_paper"):
+    for name in ("unissl", "unissl_kernels", "unissl_paper"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE", "docs/package.md"):
         (source / name).parent.mkdir(exist_ok=True)
@@ -37,6 +37,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {
         "unissl",
+        "unissl_kernels",
         "unissl_paper",
         wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
     }

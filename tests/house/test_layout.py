@@ -41,7 +41,7 @@ def test_the_top_level_has_few_modules() -> None:
 
 
 def test_internal_functions_have_few_parameters() -> None:
-    modules = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "unissl_paper").rglob("*.py")]
+    modules = [path for name in ("", "_paper", "_kernels") for path in PACKAGE.with_name(f"unissl{name}").rglob("*.py")]
     own = [path for path in modules if path.parent.name != "cli" and path.name != "api.py"]
     assert [line for path in sorted(own) for line in too_many(path)] == []
 
@@ -55,7 +55,8 @@ def test_the_count_sees_a_function_with_too_many(tmp_path: Path, monkeypatch: py
 
 def test_messages_name_packages_that_can_be_installed() -> None:
     """The extras are those of a release; a clone has ``make install`` and the names of the packages themselves."""
-    sources = [path for name in ("unissl", "unissl_paper") for path in (PACKAGE.parent / name).rglob("*.py")]
+    names = ("unissl", "unissl_paper", "unissl_kernels")
+    sources = [path for name in names for path in (PACKAGE.parent / name).rglob("*.py")]
     found = {path.name for path in sources if re.search(r"unissl\[|with the extra", path.read_text(encoding="utf-8"))}
     assert found == set() and len(sources) > 100
 

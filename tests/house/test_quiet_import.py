@@ -17,8 +17,8 @@ def watch(event, arguments):
 
 seen, module = [], ""
 sys.addaudithook(watch)
-import unissl, unissl_paper
-for package in (unissl, unissl_paper):
+import unissl, unissl_kernels, unissl_paper
+for package in (unissl, unissl_kernels, unissl_paper):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith("__main__"):
             module = found.name

@@ -10,8 +10,25 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from unissl.nets.kernels import Conv3x3, apply_norm_act_conv
 from unissl.types import Outputs
+
+try:
+    from unissl_kernels import Conv3x3, apply_norm_act_conv
+except ModuleNotFoundError:  # an installation without the kernels
+
+    class Conv3x3(nn.Conv2d):  # type: ignore[no-redef]
+        """A 3 x 3 convolution with stride 1, zero padding 1 and no bias."""
+
+        def __init__(self, width_in: int, width_out: int) -> None:
+            super().__init__(width_in, width_out, 3, padding=1, bias=False)
+
+    def apply_norm_act_conv(
+        norm: nn.BatchNorm2d, activation: nn.LeakyReLU | nn.ReLU, conv: nn.Conv2d, x: Tensor
+    ) -> Tensor:
+        """``conv(activation(norm(x)))``."""
+        y: Tensor = conv(activation(norm(x)))
+        return y
+
 
 if TYPE_CHECKING:
     from unissl.nets.backbones.base import Backbone

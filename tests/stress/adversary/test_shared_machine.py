@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from unissl.errors import UserError
-from unissl.nets.kernels.code_cache import code_path, read_code, write_code
 from unissl.utils import ownership
 from unissl.utils.cache import cached, save_array
+from unissl_kernels.code_cache import code_path, read_code, write_code
 
 pytestmark = [pytest.mark.adversary, pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")]
 CODE = b"machine code"

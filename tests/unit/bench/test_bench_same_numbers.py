@@ -16,8 +16,8 @@ from suite.worker import Finished
 
 from unissl.methods.registry import all_methods
 from unissl.nets import build
-from unissl.nets.kernels import winograd
 from unissl.run.setup import build_training
+from unissl_kernels import winograd
 
 STEPS = 20
 CASE = StepCase(net="wrn-10-1", labelled=6, unlabelled=14, size=8, classes=4, pool=200)

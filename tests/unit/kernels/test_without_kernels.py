@@ -1,13 +1,17 @@
-"""Networks with and without the compiled kernels: equal to rounding, so the package can be deleted."""
+"""Networks with and without the compiled kernels: equal to rounding, so the package can be left out."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from unissl.nets import build, channels_last
-from unissl.nets.kernels import SWITCH, winograd
+from unissl_kernels import SWITCH, winograd
 
 NETS = ["wrn-10-1", "wrn-16-2", "resnet-18-cifar"]
 
@@ -55,3 +59,24 @@ def test_results_are_equal_without_kernels(
     assert not calls
     for one, other in zip(with_kernels, without, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+def test_networks_work_without_the_package(tmp_path: Path) -> None:
+    """In a process that cannot import it: the same keys, and the same logits in evaluation."""
+    script = """
+import sys
+sys.modules["unissl_kernels"] = None
+import torch
+from unissl.nets import build, channels_last
+torch.manual_seed(0)
+net = channels_last(build("wrn-10-1", 4).double())
+x = torch.arange(3 * 256, dtype=torch.float64).reshape(1, 3, 16, 16) / 256
+torch.save((list(net.state_dict()), net.train()(x).logits.detach()), sys.argv[1])
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "out.pt")], check=True)
+    torch.manual_seed(0)
+    net = channels_last(build("wrn-10-1", 4).double())
+    x = torch.arange(3 * 256, dtype=torch.float64).reshape(1, 3, 16, 16) / 256
+    keys, logits = torch.load(tmp_path / "out.pt")
+    assert keys == list(net.state_dict())
+    torch.testing.assert_close(logits, net.train()(x).logits, rtol=1e-8, atol=1e-9)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from unissl.nets.kernels import code_cache
-from unissl.nets.kernels.winograd import forward, kernels_available
 from unissl.utils.cache import cache_folder
+from unissl_kernels import code_cache
+from unissl_kernels.winograd import forward, kernels_available
 
 
 def test_what_was_kept_is_recalled_by_all_that_it_depends_on() -> None:
@@ -49,7 +49,7 @@ def test_code_can_be_made_where_we_develop() -> None:
 def test_a_second_process_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernels_available():
         pytest.skip("kernels cannot be compiled here")
-    from unissl.nets.kernels import winograd_ir
+    from unissl_kernels import winograd_ir
 
     x, weight = torch.randn(3, 16, 4, 4).contiguous(memory_format=torch.channels_last), torch.randn(16, 16, 3, 3)
 

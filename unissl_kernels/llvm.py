@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from llvmlite import binding, ir
 
-from unissl.nets.kernels import code_cache
+from unissl_kernels import code_cache
 
 I64 = ir.IntType(64)
 PTR = ir.PointerType()

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
-    from unissl.nets.kernels import winograd_ir as code
+    from unissl_kernels import winograd_ir as code
 
 SWITCH = "UNISSL_DISABLE_KERNELS"
 """Environment variable: 1 leaves all convolutions to torch."""
@@ -132,7 +132,7 @@ convolve = cast(Callable[[Tensor, Tensor], Tensor], _Convolve.apply)
 
 def forward(x: Tensor, weight: Tensor, affine: AffineActivation | None = None) -> Tensor:
     """The convolution of x, or of phi(a x + b) where ``affine`` is given."""
-    from unissl.nets.kernels import winograd_ir as code
+    from unissl_kernels import winograd_ir as code
 
     shape, threads = shape_of(x, len(weight)), torch.get_num_threads()
     u = packed(_transform_weights(weight), shape.panel(shape.outputs))
@@ -151,7 +151,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x and the weights; x is channels last. With ``affine``, in place of the first, g = phi'(a x + b)
     dL/dphi and the table (images, 2, channels) of the sums of g and of g (x - mean) over each image."""
-    from unissl.nets.kernels import winograd_ir as code
+    from unissl_kernels import winograd_ir as code
 
     dy = dy.contiguous(memory_format=torch.channels_last)
     shape, threads = shape_of(x, len(weight)), torch.get_num_threads()
@@ -176,7 +176,7 @@ def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:
 
 def shape_of(x: Tensor, outputs: int) -> code.Shape:
     """Sizes of a map x that is convolved to so many channels."""
-    from unissl.nets.kernels.winograd_ir import Shape
+    from unissl_kernels.winograd_ir import Shape
 
     return Shape(x.shape[2], x.shape[3], x.shape[1], outputs, x.dtype)
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from unissl.nets import build, channels_last
-from unissl.nets.kernels import winograd
-from unissl.nets.kernels.winograd import Conv3x3, convolve
+from unissl_kernels import winograd
+from unissl_kernels.winograd import Conv3x3, convolve
 
 if not winograd.kernels_available():
     pytest.skip("kernels cannot be compiled here", allow_module_level=True)
-from unissl.nets.kernels import winograd_ir as code
+from unissl_kernels import winograd_ir as code
 
 SHAPES = [(1, 16, 16, 4, 4), (5, 32, 16, 16, 16), (3, 16, 48, 8, 32), (7, 64, 128, 8, 8), (9, 48, 16, 4, 12)]
 """Images, channels in and out, height, width: whole handfuls and parts of one, one tile and many."""

@@ -1,5 +1,5 @@
-"""Machine code of :mod:`unissl.nets.kernels.winograd`, one forward and one backward function for each shape of a map,
-and of the gradient of BatchNorm in :mod:`unissl.nets.kernels.norm_act_conv`.
+"""Machine code of :mod:`unissl_kernels.winograd`, one forward and one backward function for each shape of a map,
+and of the gradient of BatchNorm in :mod:`unissl_kernels.norm_act_conv`.
 
 A thread processes a few images at a time, so few that their tiles stay in its cache: it pads an image, transforms its
 tiles, multiplies the matrices of all 36 tile positions with those of the weights, and transforms back. Buffers are
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from unissl.nets.kernels.llvm import (
+from unissl_kernels.llvm import (
     CompiledFunction,
     Value,
     Writer,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from unissl.distributed.batch_norm import update_running_stats
-from unissl.nets.kernels import winograd
+from unissl_kernels import winograd
 
 Activation = nn.LeakyReLU | nn.ReLU
 
@@ -85,7 +85,7 @@ class _NormActConv(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        from unissl.nets.kernels import winograd_ir as code
+        from unissl_kernels import winograd_ir as code
 
         x, weight, rate, scale, shift, mean = winograd.saved_tensors(ctx)
         affine = winograd.AffineActivation(scale, shift, mean, ctx.slope)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from unissl.distributed.batch_norm import GlobalBatchNorm
-from unissl.nets.kernels import norm_act_conv as module
-from unissl.nets.kernels import winograd
-from unissl.nets.kernels.norm_act_conv import Activation, apply_norm_act_conv
-from unissl.nets.kernels.winograd import Conv3x3
+from unissl_kernels import norm_act_conv as module
+from unissl_kernels import winograd
+from unissl_kernels.norm_act_conv import Activation, apply_norm_act_conv
+from unissl_kernels.winograd import Conv3x3
 
 if not winograd.kernels_available():
     pytest.skip("kernels cannot be compiled here", allow_module_level=True)
