@@ -154,7 +154,7 @@ def test_without_test_images_labels_are_left_out_by_turns(here: Path) -> None:
     make_photos(here / "photos")
     outcome = succeed("train", "--data", "photos", "--out", "run", *TRAIN_PHOTOS[5:])
     output = " ".join(outcome.out.split())
-    assert "cross-validated over 8 labels" in output and "gain over the best baseline" in output
+    assert "estimated by cross-validation over 8 labels" in output and "gain over the best baseline" in output
     summary = json.loads((here / "run" / "summary.json").read_text())
     estimate = json.loads((here / "run" / "cross_validation.json").read_text())
     assert summary["cross_validation"]["labels"] == len(estimate["rows"]) == 8

@@ -106,7 +106,8 @@ def print_result(run: Run) -> None:
     else:
         how = f"on {summary['test_images'] - summary.get('ood_test_images', 0):,} test images"
         if "accuracy" not in summary:
-            how = f"cross-validated over {summary['cross_validation']['labels']} labels; --test would be more precise"
+            labels = summary["cross_validation"]["labels"]
+            how = f"estimated by cross-validation over {labels} labels; --test would be more precise"
         echo(
             f"{method}: accuracy {interval.value:.4f} (95 % interval {interval.low:.3f} to {interval.high:.3f}), {how}"
         )
@@ -132,15 +133,18 @@ def print_result(run: Run) -> None:
 
 def print_baselines(run: Run) -> None:
     """Accuracy of every baseline, the gain over the best of them, and which classifier is shipped, and why."""
-    from unissl.run.schema import BaselineScore, baseline_scores, best_baseline
+    from unissl.run.schema import BaselineScore, baseline_scores, best_baseline, compared_accuracy
 
-    scores = baseline_scores(run.summary)
-    if run.baseline is not None and run.accuracy is not None and run.baseline.accuracy is not None:
-        accuracy = run.baseline.accuracy
-        scores = [BaselineScore(run.baseline.config.method.name, accuracy, run.accuracy - accuracy), *scores]
+    scores, ours = baseline_scores(run.summary), compared_accuracy(run.summary)
+    labels_only = None if run.baseline is None else compared_accuracy(run.baseline.summary)
+    if run.baseline is not None and ours is not None and labels_only is not None:
+        scores = [BaselineScore(run.baseline.config.method.name, labels_only, ours - labels_only), *scores]
     best = best_baseline(scores)
     if best is not None:
-        echo("baselines: " + ", ".join(f"{score.name} {score.accuracy:.4f}" for score in scores))
+        where = ""
+        if "accuracy" not in run.summary:
+            where = f"on the folds, which have fewer labels and no fine-tuning, it reaches {ours:.4f}; "
+        echo(f"{where}baselines: " + ", ".join(f"{score.name} {score.accuracy:.4f}" for score in scores))
         low_high = best.interval
         interval = (
             "" if low_high is None else f" (95 % interval {100 * low_high.low:+.1f} to {100 * low_high.high:+.1f})"

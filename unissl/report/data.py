@@ -20,6 +20,7 @@ from unissl.run.schema import (
     accuracy_interval,
     baseline_scores,
     best_baseline,
+    compared_accuracy,
     duplicate_groups,
     evaluated_images,
 )
@@ -38,6 +39,8 @@ class Headline:
     folds: int = 0
     accuracy: Interval | None = None
     balanced_accuracy: float | None = None
+    compared: float | None = None
+    """Accuracy that is compared with the baselines: on the test images; without any, on the folds."""
     baselines: Sequence[BaselineScore] = ()
     """The labels-only network first, then the simple baselines."""
 
@@ -120,20 +123,22 @@ def headline(record: RunRecord) -> Headline:
         summary.get("cross_validation", {}).get("folds", 0),
         accuracy,
         (summary if is_test else summary["cross_validation"])["balanced_accuracy"],
-        [*_labels_only(record, accuracy.value), *baseline_scores(summary)],
+        compared_accuracy(summary),
+        [*_labels_only(record), *baseline_scores(summary)],
     )
 
 
-def _labels_only(record: RunRecord, accuracy: float) -> list[BaselineScore]:
+def _labels_only(record: RunRecord) -> list[BaselineScore]:
     """The labels-only network, if the run has one. The interval of the gain is paired over the same images, so that the
     difficulty of the images does not widen it."""
-    baseline = None if record.baseline is None else accuracy_interval(record.baseline.summary)
-    if record.baseline is None or baseline is None:
+    accuracy = compared_accuracy(record.summary)
+    baseline = None if record.baseline is None else compared_accuracy(record.baseline.summary)
+    if record.baseline is None or baseline is None or accuracy is None:
         return []
     ours, theirs, interval = record.predictions, record.baseline.predictions, None
     if ours is not None and theirs is not None and ours.comparable(theirs):
         interval = paired_gain(ours.correct, theirs.correct)
-    return [BaselineScore("labels-only", baseline.value, accuracy - baseline.value, interval)]
+    return [BaselineScore("labels-only", baseline, accuracy - baseline, interval)]
 
 
 def absent_classes(predicted: Sequence[int]) -> list[int]:

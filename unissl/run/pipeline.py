@@ -39,7 +39,7 @@ from unissl.run.inputs import RunInputs, prepare_inputs
 from unissl.run.lock import locked
 from unissl.run.readout import Readout, refit_head, shipped_parameters
 from unissl.run.results import RunResult, write_results
-from unissl.run.schema import Summary, accuracy_interval, require, selective_accuracies
+from unissl.run.schema import Summary, accuracy_interval, compared_accuracy, require, selective_accuracies
 from unissl.run.setup import build_training, check_bf16, decide_bf16, predict_with_ema, restore_latest, setup_device
 from unissl.run.shipping import choose_classifier, fit_baselines, predict_baseline
 from unissl.run_folder import RunFolder
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def accuracy(self) -> float | None:
-        """Test accuracy; without test images the cross-validated accuracy; None where there is neither."""
+        """Test accuracy; without test images an estimate from cross-validation; None where there is neither."""
         return None if self.interval is None else self.interval.value
 
     @property
@@ -94,10 +94,12 @@ class Run:
 
     @property
     def baselines(self) -> dict[str, float]:
-        """Accuracy of each baseline by its name, on the images that :attr:`accuracy` is measured on."""
+        """Accuracy of each baseline by its name: on the test images; without any, on the folds of cross-validation,
+        where the run itself has ``summary["cross_validation"]["accuracy"]``."""
         table = {name: float(scores["accuracy"]) for name, scores in self.summary.get("baselines", {}).items()}
-        if self.baseline is not None and self.baseline.accuracy is not None:
-            table = {self.baseline.config.method.name: self.baseline.accuracy} | table
+        labels_only = None if self.baseline is None else compared_accuracy(self.baseline.summary)
+        if self.baseline is not None and labels_only is not None:
+            table = {self.baseline.config.method.name: labels_only} | table
         return table
 
     @property

@@ -38,13 +38,20 @@ class AccuracySummary(Stored):
     best: Fraction
 
 
-class CrossValidationSummary(Stored):
-    folds: Count
-    labels: Count
+class EstimateSummary(Stored):
     accuracy: Fraction
     low: Fraction
     high: Fraction
+
+
+class CrossValidationSummary(EstimateSummary):
+    """Scores on the folds, which are compared with those of the baselines."""
+
+    folds: Count
+    labels: Count
     balanced_accuracy: Fraction
+    shipped: EstimateSummary | None = None
+    """Estimate for the shipped classifier; absent in runs of earlier versions."""
 
 
 class BaselineSummary(Stored):
@@ -250,13 +257,22 @@ def evaluated_images(summary: Mapping[str, Any]) -> int:
 
 
 def accuracy_interval(summary: Mapping[str, Any]) -> Interval | None:
-    """The accuracy of a summary with its 95 % interval: on the test images; without any, by cross-validation."""
+    """The accuracy of a summary with its 95 % interval: on the test images; without any, an estimate for the shipped
+    classifier from cross-validation."""
     if "accuracy" in summary:
         accuracy, images = summary["accuracy"]["last"], evaluated_images(summary)
         return wilson_interval(round(accuracy * images), images)._replace(value=accuracy)
     if "cross_validation" in summary:
-        return Interval(*(summary["cross_validation"][name] for name in ("accuracy", "low", "high")))
+        estimate = summary["cross_validation"].get("shipped", summary["cross_validation"])
+        return Interval(*(estimate[name] for name in ("accuracy", "low", "high")))
     return None
+
+
+def compared_accuracy(summary: Mapping[str, Any]) -> float | None:
+    """The accuracy that is compared with that of baselines: on the test images; without any, on the folds."""
+    if "accuracy" in summary:
+        return float(summary["accuracy"]["last"])
+    return float(summary["cross_validation"]["accuracy"]) if "cross_validation" in summary else None
 
 
 @dataclass(frozen=True)

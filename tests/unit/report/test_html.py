@@ -96,6 +96,7 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
         record.summary["cross_validation"] = {  # type: ignore[index]
             **{"folds": 4, "labels": 20, "accuracy": right / 20, "low": right / 20 - 0.1, "high": right / 20 + 0.1},
             **{"balanced_accuracy": right / 20, "steps": 600},
+            "shipped": {"accuracy": right / 20 + 0.05, "low": right / 20 - 0.05, "high": right / 20 + 0.15},
         }
         predicted = np.where(np.arange(20) < right, truth, 1 - truth)
         runs.append(replace(record, predictions=LabelledPredictions(np.arange(20), truth, predicted)))
@@ -103,20 +104,21 @@ def test_an_estimate_by_cross_validation_says_what_it_is(tmp_path: Path) -> None
     assert_sound(page)
     text = text_of(page)
     for part in (
-        "SAGE: cross-validated accuracy 80.0 % 95 % interval 70.0 % to 90.0 %, on 20 labels",
+        "SAGE: estimated accuracy 85.0 % 95 % interval 75.0 % to 95.0 %, on 20 labels",
         "Best baseline: labels-only 60.0 %",
         "Gain over the best baseline +20.0 points 95 % interval −2.3 to +38.6, paired by label",
         "estimated by 4-fold cross-validation over the given labels",
-        "slightly pessimistic",
+        "The folds reach 80.0 %, with fewer labels than the final model;",
+        "Baselines and gains are compared on the folds",
         "the class distribution of the given labels",
         "Confusion matrix",
         "Only 20 cross-validated labels",
     ):
         assert part in text, part
     assert "est accuracy" not in text and "Reliability" not in text
-    assert "distillation" not in text
+    assert "fine-tuning" not in text
     runs[0].summary["distilled"] = True  # type: ignore[index]
-    assert "and skips the distillation" in text_of(
+    assert "and without fine-tuning; the estimate is corrected" in text_of(
         page_of(replace(runs[0], baseline=runs[1]), make_samples(runs[0], 8), "")
     )
 

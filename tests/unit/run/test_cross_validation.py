@@ -14,8 +14,9 @@ from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
 from unissl.data import Dataset
 from unissl.errors import UserError
+from unissl.evaluation.intervals import Interval
 from unissl.run.config import RunConfig, build_config
-from unissl.run.cross_validation import cross_validate
+from unissl.run.cross_validation import FINE_TUNED_ERRORS, LABEL_EXPONENT, cross_validate, estimate_shipped
 from unissl.run.folds import make_folds, without_labels
 from unissl.run.inputs import RunInputs
 from unissl.run_folder import RunFolder
@@ -36,6 +37,17 @@ def test_every_label_is_left_out_once_and_no_class_is_ever_without() -> None:
         assert set(kept) == set(range(5))
     sizes = [len(held) for held in folds]
     assert max(sizes) - min(sizes) <= 1  # dealing goes on where the last class ended, so folds stay even
+
+
+def test_the_estimate_for_the_shipped_classifier_is_moved_and_keeps_its_width() -> None:
+    folds = Interval(0.8, 0.7, 0.86)
+    plain, tuned = (estimate_shipped(folds, 4, fine_tuned) for fine_tuned in (False, True))
+    assert plain["accuracy"] == pytest.approx(1 - 0.2 * 0.75**LABEL_EXPONENT)
+    assert tuned["accuracy"] == pytest.approx(1 - 0.2 * 0.75**LABEL_EXPONENT * FINE_TUNED_ERRORS)
+    for estimate in (plain, tuned):
+        assert estimate["high"] - estimate["low"] == pytest.approx(0.16)
+        assert estimate["accuracy"] - estimate["low"] == pytest.approx(0.1)
+    assert estimate_shipped(Interval(1.0, 0.8, 1.0), 4, True) == {"accuracy": 1.0, "low": 0.8, "high": 1.0}
 
 
 def test_a_class_with_one_label_keeps_it() -> None:
