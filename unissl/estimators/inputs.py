@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
 from unissl.batches import Views
 from unissl.data.arrays import checked_images
 from unissl.data.images.channel_stats import channel_mean_std
-from unissl.data.images.resized import ResizedImages
 from unissl.estimators.labels import InvalidInput, as_value_errors
-from unissl.features import FeatureScaler, FrozenBackbone, extract_features, load_backbone, normalisation
+from unissl.features import normalisation
 from unissl.run.config import RunConfig
 
 CLIP = 5.0
@@ -38,6 +36,17 @@ def read_images(X: Any) -> Images:
         return checked_images(X, "images in X")
 
 
+def read_images_of_shape(X: Any, shape: tuple[int, ...]) -> Images:
+    """Images to predict, of the ``shape`` (height, width, channels) that was fitted."""
+    images = read_images(X) if is_images(X) else None
+    if images is None or images.shape[1:] != shape:
+        raise InvalidInput(
+            f"X has shape {np.shape(X)}, but the classifier was fitted to images of shape {shape} "
+            "(height, width, channels); resize X to it."
+        )
+    return images
+
+
 @dataclass(frozen=True)
 class ImageInputs:
     """Images of one shape (height, width, channels), normalised by mean and std per channel."""
@@ -46,89 +55,12 @@ class ImageInputs:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def read(self, X: Any) -> Images:
-        """Images to predict."""
-        images = read_images(X) if is_images(X) else None
-        if images is None or images.shape[1:] != self.shape:
-            raise InvalidInput(
-                f"X has shape {np.shape(X)}, but the classifier was fitted to images of shape {self.shape} "
-                "(height, width, channels); resize X to it."
-            )
-        return images
-
-    def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        return ImageViews(images, config.augment, self.mean, self.std, device)
-
-    def prediction_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
+    def views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
         return ImageViews(images, config.augment, self.mean, self.std, device)
 
     def empty_views(self, config: RunConfig) -> Views:
         """Views of no rows, which suffice to build the network."""
-        return self.training_views(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
-
-
-def resized(images: Images, size: int | None) -> Images | ResizedImages:
-    return images if size is None else ResizedImages(images, size)
-
-
-@dataclass(frozen=True)
-class FrozenBackboneInputs(ImageInputs):
-    """Images that are trained on by their features of a frozen backbone, standardised by ``feature_mean`` and
-    ``feature_std``.
-
-    The backbone takes squares of ``size`` pixels, or the images unchanged if ``size`` is None. It is not stored but
-    loaded again, as in ``fit``.
-    """
-
-    name: str
-    size: int | None
-    feature_mean: npt.NDArray[np.float32]
-    feature_std: npt.NDArray[np.float32]
-
-    @property
-    def scaler(self) -> FeatureScaler:
-        return FeatureScaler(torch.from_numpy(self.feature_mean), torch.from_numpy(self.feature_std))
-
-    def training_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        cached = extract_features(
-            resized(images, self.size),
-            self.name,
-            config.augment,
-            config.augment.cached_views,
-            device,
-            bf16=config.machine.bf16,
-        )
-        return FeatureViews(cached.features, config.augment, device, self.scaler.to(device))
-
-    def prediction_views(self, images: Images, config: RunConfig, device: torch.device) -> Views:
-        """Features of new images are computed for each batch and not cached."""
-        backbone = FrozenBackbone(load_backbone(self.name, self.shape[2]), self.scaler).to(device)
-        return BackboneViews(
-            ImageViews(resized(images, self.size), config.augment, self.mean, self.std, device), backbone
-        )
-
-    def empty_views(self, config: RunConfig) -> Views:
-        return FeatureViews(np.zeros((0, 1, len(self.feature_mean)), np.float32), config.augment, torch.device("cpu"))
-
-
-@dataclass(frozen=True)
-class BackboneViews:
-    """Features of images, computed for each batch."""
-
-    images: ImageViews
-    backbone: FrozenBackbone
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.backbone.net.feat_dim,)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @torch.no_grad()
-    def __call__(self, view: str, rows: npt.NDArray[np.int64], **address: Any) -> Tensor:
-        features: Tensor = self.backbone(self.images(view, rows, **address))
-        return features
+        return self.views(np.zeros((0, *self.shape), np.uint8), config, torch.device("cpu"))
 
 
 @dataclass(frozen=True)
@@ -149,36 +81,21 @@ class FeatureInputs:
         rounding = 10 * np.finfo(features.dtype).eps * np.abs(features).max(0)
         return cls(mean, np.where(std <= rounding, 1.0, std))
 
-    def training_views(self, features: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
+    def views(self, features: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
         """Standardised in float64, since the mean may be much larger than the deviation."""
         scaled = ((features - self.mean) / self.std).clip(-CLIP, CLIP).astype(np.float32)
         return FeatureViews(scaled[:, None], config.augment, device)
 
-    def prediction_views(self, features: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Views:
-        return self.training_views(features, config, device)
-
     def empty_views(self, config: RunConfig) -> Views:
-        return self.training_views(np.zeros((0, len(self.mean))), config, torch.device("cpu"))
+        return self.views(np.zeros((0, len(self.mean))), config, torch.device("cpu"))
 
 
 Inputs = ImageInputs | FeatureInputs
 
 
-def inputs_of(rows: npt.NDArray[Any], config: RunConfig, device: torch.device) -> Inputs:
+def inputs_of(rows: npt.NDArray[Any], config: RunConfig) -> Inputs:
     """The preprocessing of images (n, h, w, channels) or features (n, d), fitted to them."""
     if rows.ndim == 2:
         return FeatureInputs.of(rows)
     shape = rows.shape[1:]
-    if config.net.freeze_backbone:
-        size = config.data.image_size
-        scaler = extract_features(
-            resized(rows, size),
-            config.net.name,
-            config.augment,
-            config.augment.cached_views,
-            device,
-            bf16=config.machine.bf16,
-        ).scaler
-        mean_std = normalisation(shape[2])
-        return FrozenBackboneInputs(shape, *mean_std, config.net.name, size, scaler.mean.numpy(), scaler.std.numpy())
     return ImageInputs(shape, *(normalisation(shape[2]) if config.net.pretrained else channel_mean_std(rows)))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unissl.data.folder.index import LINK_OUT
 from unissl.data.folder.index import find_images as scan_images
-from unissl.data.images.decode import Unreadable, decode_stream
+from unissl.data.images.decode import Unreadable, decode_stream, to_pil
 from unissl.errors import UserError
 from unissl.utils.progress import log
 
@@ -78,7 +78,7 @@ class ImageSource:
         pixels = np.empty((len(items), *shape), dtype=np.uint8)
         positions: list[int] = []
         reasons: dict[int, str] = {}
-        sources = enumerate(_to_pil(item) if isinstance(item, np.ndarray) else item for item in items)
+        sources = enumerate(to_pil(item) if isinstance(item, np.ndarray) else item for item in items)
         for position, result in decode_stream(sources, height, channels):
             if isinstance(result, Unreadable):
                 reasons[position] = str(result)
@@ -165,7 +165,3 @@ def _value_range(array: npt.NDArray[Any], block: int = 256) -> tuple[float, floa
     """Smallest and largest value; NaN if there is one."""
     parts = [array[start : start + block] for start in range(0, len(array), block)]
     return float(np.min([part.min() for part in parts])), float(np.max([part.max() for part in parts]))
-
-
-def _to_pil(pixels: Pixels) -> Image.Image:
-    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)

@@ -189,6 +189,19 @@ def _build(manifest: Manifest) -> nn.Module:
     return module if backbone is None else WithBackbone(backbone, module)
 
 
+def build_model(manifest: Manifest, weights: Mapping[str, Tensor]) -> Model:
+    """The model that a manifest describes, with weights that were taken from such a model."""
+    module = build_from_manifest(manifest)
+    module.load_state_dict(weights)
+    return _finish(module, manifest)
+
+
+def _finish(module: nn.Module, manifest: Manifest) -> Model:
+    if manifest.calibration != IDENTITY:
+        module = Calibrated(module, manifest.calibration)
+    return Model(channels_last(module.eval()), manifest)
+
+
 def load_weights(module: nn.Module, folder: RunFolder) -> None:
     """Load the weights of a run into a module; only finite numbers in exactly its shapes are accepted."""
     damaged = UserError(f"{folder.model} is damaged or does not fit its manifest; train again.")
@@ -219,6 +232,4 @@ def load_model(run: str | Path | RunFolder, manifest: Manifest | None = None) ->
     manifest = manifest or read_manifest(folder)
     module = build_from_manifest(manifest)
     load_weights(module, folder)
-    if manifest.calibration != IDENTITY:
-        module = Calibrated(module, manifest.calibration)
-    return Model(channels_last(module.eval()), manifest)
+    return _finish(module, manifest)

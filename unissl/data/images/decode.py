@@ -172,9 +172,13 @@ def scale_arrays(images: Pixels, size: int | None) -> Pixels:
         return images
     scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
     for row, image in enumerate(images):
-        squeezed = image[..., 0] if image.shape[-1] == 1 else image
-        scaled[row] = np.asarray(CENTER_CROP(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+        scaled[row] = np.asarray(CENTER_CROP(to_pil(image), size)).reshape(scaled.shape[1:])
     return scaled
+
+
+def to_pil(pixels: Pixels) -> Image.Image:
+    """An image (h, w, channels); one channel is grey."""
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def decode_stream(
