@@ -63,7 +63,7 @@ class OutputConfig(Settings):
     baseline: bool = False
     """Also train a labels-only baseline, in the folder baseline/, so that the gain from unlabelled images is known."""
     simple_baselines: bool = False
-    """Fit the simple baselines, one of which may be shipped, without ``baseline`` too; there they always belong."""
+    """Fit the simple baselines, one of which may be shipped, even without ``baseline``, which includes them."""
     report: bool = False
     """Write report.html when the run is finished."""
 
