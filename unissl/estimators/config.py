@@ -42,6 +42,7 @@ def settings_of_fit(estimator: SemiSupervisedClassifier, rows: Rows) -> ConfigTr
         "seed": int(seed),
         "method": {"name": estimator.method},
         "net": {"name": estimator.net},
+        "split": {"kind": "given"},
         "train": {"checkpoint_every": NO_CHECKPOINT, "steps": estimator.steps, "minutes": estimator.minutes},
         "machine": {"device": estimator.device},
     }
@@ -64,8 +65,7 @@ def on_frozen_backbone(settings: ConfigTree, rows: Rows) -> bool:
 
 def config_of_fit(settings: ConfigTree, rows: Rows, num_classes: int) -> RunConfig:
     """The config of a fit without a frozen backbone: defaults < recipe < defaults for the data < settings."""
-    tree = merge({"split": {"kind": "given"}}, _defaults_for_data(rows.shape), settings)
-    config = build_config(with_recipe(tree, "short"))
+    config = build_config(with_recipe(merge(_defaults_for_data(rows.shape), settings), "short"))
     optim = config.optim
     if config.train.steps is not None and "ema_decay" not in settings_group(settings, "optim"):
         ema_decay = min(optim.ema_decay, max(0.0, 1 - EMA_WINDOWS / config.train.steps))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import suggest_config
 from unissl.config import ConfigTree, check, merge
 from unissl.estimators.inputs import Images
+from unissl.estimators.labels import Codes
 from unissl.estimators.training import Fit, forked_generator, raise_interrupts
 from unissl.evaluation.predictions import Probabilities
-from unissl.inference.manifest import Manifest
-from unissl.inference.model import Model, build_model, load_model
+from unissl.inference.model import Model, load_model
 from unissl.run import pipeline
 from unissl.run.config import MachineConfig, build_config
 from unissl.run.given_images import store_images
@@ -28,12 +25,10 @@ from unissl.run_folder import RunFolder
 from unissl.types import UNLABELLED
 from unissl.utils.progress import log
 
-Codes = npt.NDArray[np.int64]
 
-
-@dataclass
+@dataclass(frozen=True)
 class FittedModel:
-    """The model of a run, fitted to images of one shape (height, width, channels)."""
+    """The model of a run, which is pickled as plain values, fitted to images of one shape (height, width, channels)."""
 
     image_shape: tuple[int, ...]
     model: Model
@@ -42,18 +37,6 @@ class FittedModel:
 
     def predict_proba(self, images: Images) -> Probabilities:
         return self.model.predict_proba(images)[:, self.columns]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Plain values and arrays, which any version of torch can load."""
-        weights = {name: value.cpu().numpy() for name, value in self.model.module.state_dict().items()}
-        return self.__dict__ | {"model": (self.model.manifest.to_json(), weights)}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        manifest, weights = state["model"]
-        tensors = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
-        with forked_generator(torch.device("cpu")):
-            model = build_model(Manifest.model_validate(manifest), tensors)
-        self.__dict__.update(state, model=model)
 
 
 def train_photos(settings: ConfigTree, images: Images, codes: Codes, class_names: Sequence[str], *, fast: bool) -> Fit:
@@ -66,11 +49,7 @@ def train_photos(settings: ConfigTree, images: Images, codes: Codes, class_names
         images, codes = np.concatenate([images, images]), np.concatenate([codes, np.full_like(codes, UNLABELLED)])
     labels = [None if code == UNLABELLED else class_names[code] for code in codes]
     device = setup_device(check(MachineConfig, settings["machine"], where="machine"))
-    with (
-        forked_generator(device),
-        tempfile.TemporaryDirectory(prefix="unissl-") as temporary,
-        raise_interrupts(),
-    ):
+    with forked_generator(device), tempfile.TemporaryDirectory(prefix="unissl-") as temporary, raise_interrupts():
         folder = RunFolder(temporary)
         suggestion = suggest_config(merge(settings, {"data": store_images(images, labels, folder)}), fast=fast)
         for reason in suggestion.reasons:

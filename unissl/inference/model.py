@@ -130,6 +130,12 @@ class Model:
         manifest = self.manifest
         return ImageViews(images, AugmentConfig(crop=manifest.crop), manifest.mean, manifest.std, torch.device("cpu"))
 
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
+        """Pickled as plain values and arrays, which any version of torch can load."""
+        module = self.module.module if isinstance(self.module, Calibrated) else self.module
+        weights = {name: value.cpu().numpy() for name, value in module.state_dict().items()}
+        return _from_values, (self.manifest.to_json(), weights)
+
     @property
     def backbone(self) -> FrozenBackbone | None:
         """The backbone whose features the network was trained on, if there is one."""
@@ -189,10 +195,12 @@ def _build(manifest: Manifest) -> nn.Module:
     return module if backbone is None else WithBackbone(backbone, module)
 
 
-def build_model(manifest: Manifest, weights: Mapping[str, Tensor]) -> Model:
-    """The model that a manifest describes, with weights that were taken from such a model."""
-    module = build_from_manifest(manifest)
-    module.load_state_dict(weights)
+def _from_values(values: Mapping[str, Any], weights: Mapping[str, npt.NDArray[Any]]) -> Model:
+    """The model of a pickle; the caller's random state is kept."""
+    manifest = Manifest.model_validate(values)
+    with torch.random.fork_rng(devices=[]):
+        module = build_from_manifest(manifest)
+    module.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
     return _finish(module, manifest)
 
 
