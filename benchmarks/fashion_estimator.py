@@ -23,10 +23,13 @@ from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier  # noqa: E402
 
 from unissl import SAGEClassifier  # noqa: E402
+from unissl.augment import AugmentConfig  # noqa: E402
 from unissl.data import DataConfig, Dataset, load  # noqa: E402
+from unissl.data.images.resize import scale_arrays  # noqa: E402
+from unissl.features import FeatureScaler, extract_features  # noqa: E402
+from unissl.nets import DEFAULT_BACKBONE  # noqa: E402
+from unissl.run.budget import DEFAULT_PHOTO_SIZE_PX  # noqa: E402
 from unissl.splits import SplitConfig, make_split  # noqa: E402
-
-BATCH_SIZE = 256
 
 
 def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
@@ -42,12 +45,11 @@ def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
     start = time.perf_counter()
     sage = SAGEClassifier(random_state=seed).fit(images, y)
     seconds = time.perf_counter() - start
-    scores: dict[str, Any] = {
-        "sage": sage.score(test_images, truth),
-        "logistic regression, features": LogisticRegression(max_iter=1000)
-        .fit(features(sage, images[labelled]), y[labelled])
-        .score(features(sage, test_images), truth),
-    }
+    scores: dict[str, Any] = {"sage": sage.score(test_images, truth)}
+    train_features, scaler = features(images)
+    test_features, _ = features(test_images, scaler)
+    regression = LogisticRegression(max_iter=1000).fit(train_features[labelled], y[labelled])
+    scores["logistic regression, features"] = regression.score(test_features, truth)
     pixels, test_pixels = (np.asarray(table).reshape(len(table), -1) / 255 for table in (images, test_images))
     regression = LogisticRegression(max_iter=1000)
     scores["logistic regression, pixels"] = regression.fit(pixels[labelled], y[labelled]).score(test_pixels, truth)
@@ -58,13 +60,15 @@ def one_seed(dataset: Dataset, seed: int) -> dict[str, float]:
     return {name: 100 * value for name, value in scores.items()} | {"seconds of sage": seconds}
 
 
-def features(fitted: SAGEClassifier, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Standardised features of the frozen backbone, the input of the classifier."""
-    fit = fitted._fitted
-    views = fit.inputs.prediction(np.asarray(images), fit.config, torch.device("cpu"))
-    starts = range(0, len(images), BATCH_SIZE)
-    parts = [views("none", np.arange(start, min(start + BATCH_SIZE, len(images)))) for start in starts]
-    return torch.cat(parts).numpy()
+def features(
+    images: np.ndarray[Any, Any], scaler: FeatureScaler | None = None
+) -> tuple[np.ndarray[Any, Any], FeatureScaler]:
+    """Scaled features (n, D) of the frozen backbone that the fit starts from, and their scaler: that of the training
+    images, or fitted to these."""
+    pixels = scale_arrays(np.asarray(images), DEFAULT_PHOTO_SIZE_PX)
+    cached = extract_features(pixels, DEFAULT_BACKBONE, AugmentConfig(cached_views=0), torch.device("cpu"))
+    scaler = scaler or cached.scaler
+    return scaler(torch.from_numpy(np.array(cached.features[:, 0]))).numpy(), scaler
 
 
 def main() -> None:

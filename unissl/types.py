@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 UNLABELLED = -1
 """The label of an unlabelled image."""
@@ -39,8 +42,8 @@ class ImageTable:
     ``images`` is uint8 of shape (N, H, W, channels), possibly memory-mapped; ``labels`` is int64 (N,) with
     ``UNLABELLED`` and ``OOD``. ``files`` has the source of each row, ``skipped`` lists ``(file, reason)`` of unreadable
     images, and ``issues`` maps a message to files that are used in spite of it. ``content`` is a hash of the images,
-    computed when they were decoded. ``originals`` yields the image files, as paths or bytes in the order of the rows,
-    if they have more detail than ``images``.
+    computed when they were decoded. ``originals`` yields the images before they were resized, as paths, bytes of
+    files or open images, in the order of the rows.
     """
 
     images: Pixels
@@ -49,7 +52,7 @@ class ImageTable:
     files: tuple[str, ...] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     content: str | None = None
-    originals: Callable[[], Iterator[str | bytes]] | None = None
+    originals: Callable[[], Iterator[str | bytes | Image.Image]] | None = None
     issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     groups: Rows | None = None
     """A number per image, equal for images that folds and hold-outs must not separate; None: every image by itself."""

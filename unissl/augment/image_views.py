@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, apply_view, make_view, normalise, view_draws
-from unissl.data.images.resize import ResizedImages
 from unissl.ops.keyed_random import uniform_rows
 from unissl.utils.mmap_rows import take_rows
 
@@ -20,7 +19,7 @@ from unissl.utils.mmap_rows import take_rows
 class ImageViews:
     """``mean`` and ``std`` are per channel, for pixels in 0..1. The images may be memory-mapped."""
 
-    images: npt.NDArray[np.uint8] | ResizedImages
+    images: npt.NDArray[np.uint8]
     config: AugmentConfig
     mean: Sequence[float]
     std: Sequence[float]
@@ -55,9 +54,7 @@ class ImageViews:
         return normalise(apply_view(view, self._raw(rows), self.config, draws), self.mean, self.std)
 
     def _raw(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        images = self.images
-        pixels = images[rows] if isinstance(images, ResizedImages) else take_rows(images, rows)
-        raw = torch.from_numpy(np.ascontiguousarray(pixels))
+        raw = torch.from_numpy(np.ascontiguousarray(take_rows(self.images, rows)))
         if self.device.type == "cuda":  # from pinned memory the copy runs in parallel with the step
             return raw.pin_memory().to(self.device, non_blocking=True)
         return raw.to(self.device)

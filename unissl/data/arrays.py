@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from unissl.data.dataset import (
     numbered_classes,
     require_two_classes,
 )
-from unissl.data.images.resize import scale_arrays
+from unissl.data.images.resize import scale_arrays, to_pil
 from unissl.data.sources.npz import DamagedArray, read_array
 from unissl.errors import UserError
 from unissl.types import UNLABELLED, ImageTable
@@ -61,13 +62,17 @@ def load_arrays(config: DataConfig) -> Dataset:
     except (DamagedArray, ValueError, TypeError) as error:
         raise UserError(f"{path} does not hold images and labels ({error}); start the run again.") from None
     require_two_classes(class_names, str(path))
-    pixels, test = scale_arrays(checked_images(images, "images"), config.image_size), None
+    given = checked_images(images, "images")
+    pixels, test = scale_arrays(given, config.image_size), None
     if config.test_holdout is not None:
         rows = choose_holdout(labels, config.test_holdout)
         test = (pixels[rows], labels[rows])
         rest = np.setdiff1d(np.arange(len(labels)), rows)
-        pixels, labels = pixels[rest], labels[rest]
-    return from_arrays(pixels, labels, class_names, test, flip=pixels.shape[3] == 3)
+        given, pixels, labels = given[rest], pixels[rest], labels[rest]
+    dataset = from_arrays(pixels, labels, class_names, test, flip=pixels.shape[3] == 3)
+    if config.image_size is None:
+        return dataset
+    return replace(dataset, train=replace(dataset.train, originals=lambda: map(to_pil, given)))
 
 
 def from_arrays(

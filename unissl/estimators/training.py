@@ -1,4 +1,4 @@
-"""Trains a learner from a config, rows and a split, and restores it from stored arrays."""
+"""Features, and images without a frozen backbone: trains a learner, and restores it from stored arrays."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unissl.config import to_tree
-from unissl.estimators.inputs import Inputs, inputs_of
-from unissl.evaluation.predictions import Predictions, predict_rows
+from unissl.estimators.inputs import ImageInputs, Inputs, inputs_of
+from unissl.evaluation.predictions import predict_rows
 from unissl.run.budget import steps_from_minutes
 from unissl.run.config import RunConfig, build_config
 from unissl.run.fit import fit
@@ -25,9 +26,21 @@ from unissl.run_folder import RunFolder
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
 from unissl.training.signals import Interrupted
-from unissl.types import Split
+from unissl.types import Floats, Split
+
+if TYPE_CHECKING:
+    from unissl.estimators.photos import FittedModel
 
 Rows = npt.NDArray[Any]
+
+
+class Fit(NamedTuple):
+    """The fitted classifier, the class of each row (n,), the lines of metrics and the number of steps."""
+
+    fitted: FittedLearner | FittedModel
+    classes: npt.NDArray[np.int64]
+    metrics: list[dict[str, Any]]
+    steps: int
 
 
 @dataclass
@@ -39,10 +52,14 @@ class FittedLearner:
     inputs: Inputs
     learner: Learner
 
-    def predict(self, rows: Rows) -> Predictions:
-        device = next(self.learner.parameters()).device
-        views = self.inputs.prediction_views(rows, self.config, device)
-        return predict_rows(self.learner.predict, views, batch_size=self.config.batch.evaluation)
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Height, width and channels of the images; None for features."""
+        return self.inputs.shape if isinstance(self.inputs, ImageInputs) else None
+
+    def predict_proba(self, rows: Rows) -> Floats:
+        views = self.inputs.views(rows, self.config, next(self.learner.parameters()).device)
+        return predict_rows(self.learner.predict, views, batch_size=self.config.batch.evaluation).probs
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain values and arrays, which any version of torch can load."""
@@ -59,11 +76,11 @@ class FittedLearner:
         self.learner.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state["weights"].items()})
 
 
-def train(config: RunConfig, rows: Rows, split: Split) -> tuple[FittedLearner, Predictions, list[dict[str, Any]]]:
-    """Train to the end of the budget; returns the learner, predictions for the rows (n,) and the lines of metrics."""
+def train(config: RunConfig, rows: Rows, split: Split) -> Fit:
+    """Train to the end of the budget."""
     device = setup_device(config.machine)
-    inputs = inputs_of(rows, config, device)
-    views = inputs.training_views(rows, config, device)
+    inputs = inputs_of(rows, config)
+    views = inputs.views(rows, config, device)
     with (
         forked_generator(device),
         tempfile.TemporaryDirectory(prefix="unissl-") as temporary,
@@ -84,7 +101,8 @@ def train(config: RunConfig, rows: Rows, split: Split) -> tuple[FittedLearner, P
         parameters = shipped_parameters(state, refit_head(config, state, batches, split))
     state.learner.load_state_dict(parameters, strict=False)  # buffers are not averaged
     fitted = FittedLearner(config, split, inputs, state.learner)
-    return fitted, fitted.predict(rows), metrics
+    assert config.train.steps is not None
+    return Fit(fitted, fitted.predict_proba(rows).argmax(1), metrics, config.train.steps)
 
 
 @contextmanager
@@ -99,6 +117,8 @@ def raise_interrupts() -> Iterator[None]:
     """A signal raises what ends the caller's loop over fits too, as with any other estimator."""
     try:
         yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None  # without advice to continue in a folder that was temporary
     except Interrupted as stop:
         if stop.exit_code == 128 + signal.SIGINT:
             raise KeyboardInterrupt from None

@@ -24,7 +24,6 @@ import torch
 from unissl import __version__
 from unissl.augment import AugmentConfig
 from unissl.augment.image_views import ImageViews
-from unissl.data.images.resize import ResizedImages
 from unissl.features.backbone import (
     extracts_in_bf16,
     feature_map_shape,
@@ -46,7 +45,7 @@ VIEW_INDEPENDENT = {"cached_views", "feature_dropout", "labelled_feature_dropout
 """Settings of the augmentation that do not change the augmented images."""
 
 FeatureMaps = npt.NDArray[np.float16]
-Images = npt.NDArray[np.uint8] | ResizedImages
+Images = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.int64]
 
 

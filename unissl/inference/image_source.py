@@ -19,6 +19,7 @@ from torch import Tensor
 from unissl.data.folder.index import LINK_OUT
 from unissl.data.folder.index import find_images as scan_images
 from unissl.data.images.decode import Unreadable, decode_stream
+from unissl.data.images.resize import to_pil
 from unissl.errors import UserError
 from unissl.types import Pixels
 from unissl.utils.progress import log
@@ -78,7 +79,7 @@ class ImageSource:
         pixels = np.empty((len(items), *shape), dtype=np.uint8)
         positions: list[int] = []
         reasons: dict[int, str] = {}
-        sources = enumerate(_to_pil(item) if isinstance(item, np.ndarray) else item for item in items)
+        sources = enumerate(to_pil(item) if isinstance(item, np.ndarray) else item for item in items)
         for position, result in decode_stream(sources, height, channels):
             if isinstance(result, Unreadable):
                 reasons[position] = str(result)
@@ -158,7 +159,3 @@ def _channels_last(tensor: Tensor) -> npt.NDArray[Any]:
     if tensor.ndim in (3, 4) and tensor.shape[-3] in CHANNELS:
         tensor = tensor.movedim(-3, -1)
     return np.asarray(tensor.numpy())
-
-
-def _to_pil(pixels: Pixels) -> Image.Image:
-    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -126,6 +127,12 @@ class Model:
         manifest = self.manifest
         return ImageViews(images, AugmentConfig(crop=manifest.crop), manifest.mean, manifest.std, torch.device("cpu"))
 
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
+        """Pickled as plain values and arrays, which any version of torch can load."""
+        module = self.module.module if isinstance(self.module, Calibrated) else self.module
+        weights = {name: value.cpu().numpy() for name, value in module.state_dict().items()}
+        return _from_values, (_plain(self.manifest), weights)
+
     @property
     def backbone(self) -> FrozenBackbone | None:
         """The backbone whose features the network was trained on, if there is one."""
@@ -181,7 +188,12 @@ class Calibrated(nn.Module):
 
 def save_model(folder: RunFolder, weights: Mapping[str, Tensor], manifest: Manifest) -> None:
     write_tensors(folder.model, weights)
-    write_json(folder.manifest, {"format": manifest.format, **manifest.model_dump(exclude_unset=True)})
+    write_json(folder.manifest, _plain(manifest))
+
+
+def _plain(manifest: Manifest) -> dict[str, Any]:
+    """The manifest as it is stored."""
+    return {"format": manifest.format, **manifest.model_dump(exclude_unset=True)}
 
 
 def build_from_manifest(manifest: Manifest) -> nn.Module:
@@ -218,6 +230,21 @@ def _build(manifest: Manifest) -> nn.Module:
     return module if backbone is None else WithBackbone(backbone, module)
 
 
+def _from_values(values: Mapping[str, Any], weights: Mapping[str, npt.NDArray[Any]]) -> Model:
+    """The model of a pickle; the caller's random state is kept."""
+    manifest = Manifest.model_validate(values)
+    with torch.random.fork_rng(devices=[]):
+        module = build_from_manifest(manifest)
+    module.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
+    return _finish(module, manifest)
+
+
+def _finish(module: nn.Module, manifest: Manifest) -> Model:
+    if manifest.calibration != IDENTITY:
+        module = Calibrated(module, manifest.calibration)
+    return Model(channels_last(module.eval()), manifest)
+
+
 def load_weights(module: nn.Module, folder: RunFolder) -> None:
     """Load the weights of a run into a module; only finite numbers in exactly its shapes are accepted."""
     damaged = UserError(f"{folder.model} is damaged or does not fit its manifest; train again.")
@@ -248,6 +275,4 @@ def load_model(run: str | Path | RunFolder, manifest: Manifest | None = None) ->
     manifest = manifest or read_manifest(folder)
     module = build_from_manifest(manifest)
     load_weights(module, folder)
-    if manifest.calibration != IDENTITY:
-        module = Calibrated(module, manifest.calibration)
-    return Model(channels_last(module.eval()), manifest)
+    return _finish(module, manifest)

@@ -62,6 +62,8 @@ class OutputConfig(Settings):
 
     baseline: bool = False
     """Also train a labels-only baseline, in the folder baseline/, so that the gain from unlabelled images is known."""
+    simple_baselines: bool = False
+    """Fit the simple baselines, one of which may be shipped, even without ``baseline``, which includes them."""
     report: bool = False
     """Write report.html when the run is finished."""
 
@@ -86,7 +88,8 @@ class RunConfig(Settings):
     @property
     def compares_baselines(self) -> bool:
         """Whether simple baselines are fitted to the features of a frozen backbone, and the better classifier ships."""
-        return self.net.freeze_backbone and self.output.baseline and self.method.name != "labels-only"
+        wanted = self.output.baseline or self.output.simple_baselines
+        return self.net.freeze_backbone and wanted and self.method.name != "labels-only"
 
     @model_validator(mode="after")
     def _last_stages_exist(self) -> Self:

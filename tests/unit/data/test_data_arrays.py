@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from sklearn.datasets import load_digits
 from unissl.config import check
 from unissl.data import DataConfig, from_arrays, known, load
 from unissl.data.dataset import channel_mean_std
+from unissl.data.images.resize import scale_arrays
 from unissl.errors import UserError
+from unissl.run.given_images import store_images
+from unissl.run_folder import RunFolder
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (6, 5, 4, 3), dtype=np.uint8)
 LABELS = np.array([0, 1, -1, 2, -1, 0])
@@ -92,6 +96,20 @@ def test_moments_use_evenly_spaced_images_of_a_large_set() -> None:
     assert channel_mean_std(images)[0] == (0.0001,)
     images[-1], images[1] = 0, 255  # this one is not
     assert channel_mean_std(images) == ((0.0,), (1.0,))
+
+
+@pytest.mark.parametrize("holdout", [None, 2])
+def test_resized_arrays_keep_their_originals(tmp_path: Path, holdout: int | None) -> None:
+    """Distillation takes further crops from them."""
+    images = np.random.default_rng(0).integers(0, 256, (8, 6, 9, 1), dtype=np.uint8)
+    data = store_images(images, ["a", "b"] * 3 + [None, None], RunFolder(tmp_path))
+    assert load(DataConfig(**data)).train.originals is None
+    table = load(DataConfig(**data, image_size=12, test_holdout=holdout)).train
+    assert table.originals is not None
+    again = np.stack([np.asarray(image)[..., None] for image in table.originals()])
+    assert len(again) == len(table) == 8 - (holdout or 0)
+    assert (scale_arrays(again, 12) == table.images).all()
+    assert {image.tobytes() for image in again} <= {image.tobytes() for image in images}
 
 
 def test_unknown_name_suggests() -> None:

@@ -15,7 +15,6 @@ import torch
 
 from unissl.augment import AugmentConfig
 from unissl.augment.feature_views import FeatureViews
-from unissl.data.images.resize import ResizedImages
 from unissl.distil.student import select_maps
 from unissl.errors import UserError
 from unissl.utils import mmap_rows as mapped
@@ -60,7 +59,6 @@ def test_memory_stays_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> N
     "read",
     [
         take_rows,
-        lambda images, rows: ResizedImages(images.reshape(-1, 32, 32, 1), 16)[rows],
         lambda images, rows: FeatureViews(floats(images), AugmentConfig(), CPU)("none", rows),
         lambda images, rows: select_maps(floats(images).reshape(-1, 1, 4, 4, 16), rows, 0 * rows, CPU),
     ],

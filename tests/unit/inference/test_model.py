@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,15 @@ def test_a_calibrated_model(make_run: MakeRun) -> None:
     expected = plain.predict_pixels(batch).calibrated(model.manifest.calibration)
     np.testing.assert_allclose(model.predict_proba(batch), expected.probs, atol=1e-6)
     np.testing.assert_allclose(model.predict(batch)["outlier_score"], plain.predict(batch)["outlier_score"], atol=1e-6)
+
+
+def test_pickled_models_predict_the_same_and_leave_the_generator_alone(make_run: MakeRun) -> None:
+    batch = np.random.default_rng(3).integers(0, 256, (4, 12, 12, 3), dtype=np.uint8)
+    for calibration in ({}, {"calibration": {"kind": "temperature", "temperature": 2.5}}):
+        model, state = load_model(make_run(**calibration)), torch.get_rng_state()
+        again = pickle.loads(pickle.dumps(model))
+        assert again.manifest == model.manifest and (torch.get_rng_state() == state).all()
+        assert (again.predict_proba(batch) == model.predict_proba(batch)).all()
 
 
 @pytest.mark.parametrize(

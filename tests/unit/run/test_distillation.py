@@ -21,7 +21,6 @@ from test_inputs import CPU, FROZEN, carried_out, needs_weights, photos, prepare
 from unissl.autoconfig.recipes import with_recipe
 from unissl.distil import soft_labels
 from unissl.errors import UserError
-from unissl.estimators import SAGEClassifier
 from unissl.features import FEATURE_NORM, WithBackbone, extract_features, load_backbone, tail_stages
 from unissl.inference.model import load_model
 from unissl.inference.prediction_table import PredictionTable
@@ -335,8 +334,3 @@ def test_the_recipe_for_photos_has_it_unless_the_network_is_from_elsewhere() -> 
         assert build_config(with_recipe({"net": {"name": name}}, "photos")).distil.epochs > 0
     assert "distil" not in with_recipe({"net": {"name": "hf:here"}}, "photos")
     assert "distil" not in with_recipe({"net": {"freeze_backbone": False, "pretrained": True}}, "photos")
-
-
-def test_estimators_leave_their_backbone_as_it_is() -> None:
-    with pytest.raises(ValueError, match="cannot hold 'distil'"):
-        SAGEClassifier(config={"distil": DISTIL}).fit(np.zeros((8, 2)), np.array([0, 1, -1, -1, -1, -1, -1, -1]))

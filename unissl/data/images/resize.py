@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from unissl.utils.mmap_rows import whole
-
 Pixels = npt.NDArray[np.uint8]
 
 
@@ -85,27 +83,10 @@ def scale_arrays(images: Pixels, size: int | None) -> Pixels:
         return images
     scaled = np.empty((len(images), size, size, images.shape[3]), dtype=np.uint8)
     for row, image in enumerate(images):
-        squeezed = image[..., 0] if image.shape[-1] == 1 else image
-        scaled[row] = np.asarray(CENTER_CROP(Image.fromarray(squeezed), size)).reshape(scaled.shape[1:])
+        scaled[row] = np.asarray(CENTER_CROP(to_pil(image), size)).reshape(scaled.shape[1:])
     return scaled
 
 
-@dataclass(frozen=True)
-class ResizedImages:
-    """Images (n, h, w, channels) as squares of ``size`` pixels, each scaled when it is read.
-
-    A whole table, scaled up for a pretrained network, may not fit into memory.
-    """
-
-    images: Pixels
-    size: int
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return len(self.images), self.size, self.size, self.images.shape[3]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Pixels:
-        return scale_arrays(whole(self.images)[rows], self.size)
+def to_pil(pixels: Pixels) -> Image.Image:
+    """An image (h, w, channels); one channel is grey."""
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
