@@ -17,7 +17,7 @@ from unissl.cli.listings import datasets, methods
 from unissl.cli.paper import paper
 from unissl.cli.predict import predict
 from unissl.cli.printing import echo
-from unissl.cli.process import require_address_space
+from unissl.cli.process import require_address_space, require_current_folder
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
@@ -61,8 +61,10 @@ def _run(words: list[str], debug: bool) -> int:
     """Run a verb and print its error; the exit code."""
     log_to_stderr()
     os.environ["MPLBACKEND"] = "agg"  # the command opens no windows, and matplotlib fails to load with a wrong name
+    os.environ.pop("SOURCE_DATE_EPOCH", None)  # no file has a date, and numpy and compilers fail if it is no number
     try:
         if not {"--help", "-h", "--version"}.intersection(words):
+            require_current_folder()
             require_address_space()
         with exit_on_signal(), ignore_current_folder(), processes():
             if launched() and words[:1] != ["train"]:

@@ -17,6 +17,14 @@ HUGE = 2 << 20
 """Bytes of a huge page."""
 
 
+def require_current_folder() -> None:
+    """Refuse a current folder that was removed: MKL ends the process in it. Call before torch is imported."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UserError("The current folder was removed; change to another with cd and repeat the command.") from None
+
+
 def require_address_space() -> None:
     """Refuse a limit that the libraries cannot be loaded under. Call before numpy is imported."""
     limit = _address_limit()
