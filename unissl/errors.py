@@ -41,8 +41,8 @@ def one_sentence(message: str) -> str:
 
 
 NOT_ENOUGH_MEMORY = (
-    "There is not enough memory; close other programs, raise the limit (ulimit -v), or use fewer or smaller images "
-    "(data.image_size)."
+    "There is not enough memory; close other programs, raise the limit (ulimit -v or -d), or use fewer or smaller "
+    "images (data.image_size)."
 )
 MEMORY_WORDS = (
     "failed to map segment",
@@ -58,6 +58,10 @@ MEMORY_WORDS = (
 """Words of the system, of Python and of libraries that were refused memory or a thread, in lower case."""
 
 
+def names_memory_shortage(message: str) -> bool:
+    return any(words in message.lower() for words in MEMORY_WORDS)
+
+
 def is_memory_shortage(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, is a lack of memory: libraries report it by many types of exceptions,
     most of them while they are imported."""
@@ -65,7 +69,7 @@ def is_memory_shortage(error: BaseException | None) -> bool:
         types = (ImportError, RuntimeError, OSError, SystemError)
         if isinstance(error, MemoryError):
             return True
-        if isinstance(error, types) and any(words in str(error).lower() for words in MEMORY_WORDS):
+        if isinstance(error, types) and names_memory_shortage(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
