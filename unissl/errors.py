@@ -54,12 +54,14 @@ MEMORY_WORDS = (
     "thread creation failed",
     "resource temporarily unavailable",
     "unable to create type object",
+    "could not create a primitive",
 )
 """Words of the system, of Python and of libraries that were refused memory or a thread, in lower case."""
 
 
 def names_memory_shortage(message: str) -> bool:
-    return any(words in message.lower() for words in MEMORY_WORDS)
+    text = message.lower().replace("could not create a primitive descriptor", "")  # of what oneDNN does not support
+    return any(words in text for words in MEMORY_WORDS)
 
 
 def is_memory_shortage(error: BaseException | None) -> bool:

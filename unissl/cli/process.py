@@ -10,11 +10,13 @@ from unissl.errors import UserError
 from unissl.utils.allocator import glibc, keep_freed_memory_always
 from unissl.utils.cpu import cpu_count
 
-MIN_ADDRESSES, MIN_DATA = 2304 << 20, 1792 << 20
+MIN_ADDRESSES, MIN_DATA = 2816 << 20, 1792 << 20
 """Bytes of address space (ulimit -v) and of data (ulimit -d). With less, OpenBLAS waits for memory for ever, deaf to
 signals, and other libraries abort."""
 PER_THREAD = 128 << 20
 """Bytes that a thread needs besides, for its stack, its heap and the buffers of OpenBLAS."""
+LIBRARY_VARIABLES = ("ATEN_", "JOBLIB_", "KMP_", "LOKY_", "MKL_", "NUMBA_", "OMP_", "SKLEARN_", "TORCH")
+"""Starts of the names of environment variables that libraries read."""
 MADV_HUGEPAGE = 14
 HUGE = 2 << 20
 """Bytes of a huge page."""
@@ -61,6 +63,16 @@ def _limit(name: str) -> int | None:
 
 def _limits_are_set() -> bool:
     return _limit("RLIMIT_AS") is not None or _limit("RLIMIT_DATA") is not None
+
+
+def misread_variable(error: BaseException) -> str | None:
+    """The environment variable of a library that its error quotes by name or value, if there is one; numbers are read
+    by all."""
+    message = str(error)
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(LIBRARY_VARIABLES) and (name in message or repr(value) in message) and not value.isdecimal():
+            return name
+    return None
 
 
 def prepare_process() -> None:

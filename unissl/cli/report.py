@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from unissl.cli.printing import echo
+from unissl.errors import UserError
+
+PAGE_SUFFIXES = ("", ".htm", ".html")
 
 
 def report(run: Path, /, *, out: Path | None = None) -> None:
@@ -24,6 +27,8 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
     """
     from unissl.cli.process import prepare_process
 
+    if out is not None and out.suffix.lower() not in PAGE_SUFFIXES:
+        raise UserError(f"{out} would have to be a page of type {out.suffix}; end --out in .html.")
     prepare_process()
     from unissl.report.html import write_report
     from unissl.run_folder import RunFolder

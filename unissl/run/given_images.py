@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from unissl.config import ConfigTree
-from unissl.data.dataset import sort_class_names
-from unissl.errors import UserError
+from unissl.data.dataset import require_distinct_names, sort_class_names
+from unissl.errors import UserError, shortened
 from unissl.run_folder import RunFolder
 from unissl.types import MISSING_WORDS, UNLABELLED
 from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
@@ -36,6 +36,8 @@ def store_images(images: Any, labels: Any, folder: RunFolder, groups: Any = None
     if hasattr(images, "columns") and hasattr(images, "itertuples"):
         images, labels, column = _from_dataframe(images)
         groups = column if groups is None else groups
+    if not hasattr(images, "__len__"):
+        images = list(images)
     if labels is None:
         raise UserError("Give one label per image, None for an unlabelled one: labels=[...].")
     if isinstance(labels, str | Path):
@@ -45,7 +47,7 @@ def store_images(images: Any, labels: Any, folder: RunFolder, groups: Any = None
         raise UserError("There are no images; give at least two classes of them.")
     if len(names) != len(images):
         raise UserError(f"There are {len(images)} images and {len(names)} labels; give one label per image.")
-    if isinstance(groups, str):
+    if isinstance(groups, str) or (groups is not None and not hasattr(groups, "__len__")):
         raise UserError("Images from Python need their groups as a list, one per image.")
     if groups is not None and len(groups) != len(images):
         raise UserError(f"There are {len(images)} images and {len(groups)} groups; give one group per image, or None.")
@@ -87,6 +89,7 @@ def _store_arrays(images: np.ndarray[Any, Any], names: Sequence[str], target: Pa
         )
 
     class_names = sort_class_names({name for name in names if name})
+    require_distinct_names(class_names, "the list of labels")
     number = {name: c for c, name in enumerate(class_names)} | {"": UNLABELLED}
     labels, text = np.array([number[name] for name in names], dtype=np.int64), json.dumps(class_names)
 
@@ -116,12 +119,15 @@ def _label_name(label: Any, what: str) -> str:
         return ""
     if isinstance(label, bytes) or (hasattr(label, "__len__") and not isinstance(label, str)):
         raise UserError(f"A {what} is given as {type(label).__name__}; give text or a number, or None.")
-    if isinstance(label, str) and label in MISSING_WORDS:
+    if isinstance(label, str) and label.strip() in MISSING_WORDS:
         raise UserError(
             f"A {what} is the text {label!r}, which programs write for a missing value; give None for an image without "
             f"a {what}, otherwise rename the {'class' if what == 'label' else what}."
         )
-    return str(label)
+    name = str(label).strip()  # as in a label file
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise UserError(f"The {what} {shortened(name)!a} is not Unicode, and no file could hold it; rename it.")
+    return name
 
 
 def _is_missing(value: Any) -> bool:
