@@ -1,4 +1,5 @@
-"""Missing labels: a missing value is no label, and a text that may be one or a class is refused."""
+"""Labels that may be misread: a missing value is no label, and a text that may be one or a class is refused, as are two
+names that look like one."""
 
 from __future__ import annotations
 
@@ -131,3 +132,17 @@ def test_a_class_folder_may_have_any_name(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         Image.new("RGB", (8, 8)).save(tmp_path / name / "0.png")
     assert index_folder(tmp_path, None, None).class_names == ("None", "nan")
+
+
+@pytest.mark.parametrize("other", ["cat\u200b", "\u200ecat", "c\u00adat", "\u202acat\u202c", "\ufeffcat"])
+def test_names_that_differ_in_what_nobody_sees(paths: list[Path], other: str) -> None:
+    """As text that was copied from a web page."""
+    with pytest.raises(UserError, match="'cat' and .*, which look like one class; write them alike"):
+        stored_labels(paths, ["cat", "dog", other, None, None])
+
+
+def test_whole_numbers_with_and_without_a_point(paths: list[Path]) -> None:
+    """A table of whole numbers with a gap becomes one of floats."""
+    with pytest.raises(UserError, match="'1' and '1.0', which look like one class"):
+        stored_labels(paths, ["1", "1.0", "2", None, None])
+    assert stored_labels(paths[:3], ["v1.1", "v1.10", "v1"]) == ["v1.1", "v1.10", "v1"]
