@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unissl.config import ConfigTree, merge, without_none
+from unissl.config import ConfigTree, check, merge, without_none
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
 from unissl.inference.model import Model, load_model
@@ -84,6 +84,8 @@ def train(
 
     if steps is not None and minutes is not None:
         raise UserError("Give either steps or minutes, not both.")
+    if config is not None and not isinstance(config, Mapping):
+        raise UserError(f"The config is given as {type(config).__name__}; give a dictionary of settings.")
     require_groups(config or {})
     given: ConfigTree = {
         "data": {"test": test, "test_holdout": holdout},
@@ -210,7 +212,8 @@ def _start(
     if recipe is None:
         data = overrides.get("data", {})
         if data.get("name") == "folder" and current().is_main:
-            index = scan_folder(DataConfig(**{key: data[key] for key in data if key in DataConfig.model_fields}))
+            known = {key: data[key] for key in data if key in DataConfig.model_fields}
+            index = scan_folder(check(DataConfig, known, where="data"))
         suggestion = broadcast_from_main(lambda: suggest_config(overrides, index, fast=fast))
         overrides, recipe = suggestion.settings, suggestion.recipe
         for reason in suggestion.reasons:

@@ -41,8 +41,8 @@ def one_sentence(message: str) -> str:
 
 
 NOT_ENOUGH_MEMORY = (
-    "There is not enough memory; close other programs, raise the limit (ulimit -v), or use fewer or smaller images "
-    "(data.image_size)."
+    "There is not enough memory; close other programs, raise the limit (ulimit -v or -d), or use fewer or smaller "
+    "images (data.image_size)."
 )
 MEMORY_WORDS = (
     "failed to map segment",
@@ -54,8 +54,14 @@ MEMORY_WORDS = (
     "thread creation failed",
     "resource temporarily unavailable",
     "unable to create type object",
+    "could not create a primitive",
 )
 """Words of the system, of Python and of libraries that were refused memory or a thread, in lower case."""
+
+
+def names_memory_shortage(message: str) -> bool:
+    text = message.lower().replace("could not create a primitive descriptor", "")  # of what oneDNN does not support
+    return any(words in text for words in MEMORY_WORDS)
 
 
 def is_memory_shortage(error: BaseException | None) -> bool:
@@ -65,7 +71,7 @@ def is_memory_shortage(error: BaseException | None) -> bool:
         types = (ImportError, RuntimeError, OSError, SystemError)
         if isinstance(error, MemoryError):
             return True
-        if isinstance(error, types) and any(words in str(error).lower() for words in MEMORY_WORDS):
+        if isinstance(error, types) and names_memory_shortage(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

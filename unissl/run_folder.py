@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unissl.distributed.group import current
-from unissl.errors import UserError
+from unissl.errors import UserError, shortened
 from unissl.utils.atomic import explain_disk_errors, open_regular, require_real_folder, require_regular_file
 from unissl.utils.bounded_io import parse_json, read_text, reject_many_values, reject_surrogates
 
@@ -26,6 +26,8 @@ class RunFolder:
     """Paths and metrics of one run."""
 
     def __init__(self, path: Path | str) -> None:
+        if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path):
+            raise UserError(f"A run folder is given as {shortened(repr(path))}; give its path.")
         self.path = Path(path)
         self.config = self.path / "config.toml"
         self.split = self.path / "split.json"

@@ -25,6 +25,8 @@ UNLABELLED = -1
 """The label of an unlabelled image."""
 OOD = -2
 """The label of an out-of-distribution image in the open-set setting."""
+MISSING_WORDS = frozenset(("nan", "NaN", "NAN", "NaT", "NA", "<NA>", "N/A", "n/a", "#N/A", "None", "null", "NULL"))
+"""What programs write for a missing value; as text it may be a class or a missing label, so it is refused as either."""
 
 Rows = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from unissl.cli.listings import datasets, methods
 from unissl.cli.paper import paper
 from unissl.cli.predict import predict
 from unissl.cli.printing import echo
-from unissl.cli.process import prepare_process, require_address_space
+from unissl.cli.process import misread_variable, prepare_process, require_address_space, require_current_folder
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
@@ -61,13 +61,18 @@ def _run(words: list[str], debug: bool) -> int:
     """Run a verb and print its error; the exit code."""
     log_to_stderr()
     os.environ["MPLBACKEND"] = "agg"  # the command opens no windows, and matplotlib fails to load with a wrong name
+    os.environ.pop("SOURCE_DATE_EPOCH", None)  # no file has a date, and numpy and compilers fail if it is no number
     try:
         if not {"--help", "-h", "--version"}.intersection(words):
+            require_current_folder()
             require_address_space()
             prepare_process()
+        if launched() and words[:1] != ["train"]:  # before the processes wait for each other
+            fix = "leave out torchrun, or unset RANK and WORLD_SIZE."
+            if os.environ["RANK"] != "0":  # the first process tells the reason
+                raise UserError(f"This is a further process of a command that needs one; {fix}")
+            raise UserError(f"Only `unissl train` runs on several processes; {fix}")
         with exit_on_signal(), ignore_current_folder(), processes():
-            if launched() and words[:1] != ["train"]:
-                raise UserError("Only `unissl train` runs on several processes; leave out torchrun.")
             app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except OutputLost:
         return 0  # the caller looks at the reason
@@ -78,6 +83,11 @@ def _run(words: list[str], debug: bool) -> int:
     except Exception as error:
         if is_memory_shortage(error) and not debug:
             return _explain(MemoryError())
+        if isinstance(error, OSError) and error.errno is not None and not debug:
+            where = "A file or folder" if error.filename is None else str(error.filename)
+            return _explain(UserError(f"{where} cannot be used ({os.strerror(error.errno)}); check the path and disk."))
+        if (name := misread_variable(error)) is not None and not debug:
+            return _explain(UserError(f"A library cannot read the environment variable {name}; correct or unset it."))
         code: int | None = getattr(error, "exit_code", None)  # a run that was asked to stop
         if code is None or debug:
             raise

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from unissl.cli.printing import echo
+from unissl.errors import UserError
+
+PAGE_SUFFIXES = ("", ".htm", ".html")
 
 
 def report(run: Path, /, *, out: Path | None = None) -> None:
@@ -19,6 +22,8 @@ def report(run: Path, /, *, out: Path | None = None) -> None:
         out: HTML file to write; by default report.html in the run folder. An earlier report is overwritten, any other
             file is not.
     """
+    if out is not None and out.suffix.lower() not in PAGE_SUFFIXES:
+        raise UserError(f"{out} would have to be a page of type {out.suffix}; end --out in .html.")
     from unissl.report.html import write_report
     from unissl.run_folder import RunFolder
 

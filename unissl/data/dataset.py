@@ -160,12 +160,23 @@ def require_two_classes(class_names: tuple[str, ...], where: str) -> None:
 
 
 def require_distinct_names(class_names: tuple[str, ...], where: str) -> None:
-    """Refuse class names that differ only in case or spaces: they are one class, written in two ways."""
+    """Refuse class names that differ only in case, spaces or invisible characters, or as 1 and 1.0 do: they are one
+    class, written in two ways."""
     by_key: dict[str, str] = {}
     for name in class_names:
-        other = by_key.setdefault("".join(unicodedata.normalize("NFC", name).casefold().split()), name)
+        other = by_key.setdefault(_look(name), name)
         if other != name:
+            is_case = other.isprintable() and name.isprintable() and "." not in name + other
+            differ = "differ only in case or spaces" if is_case else "look like one class"
             raise UserError(
-                f"{where} has the classes {shortened(other)!r} and {shortened(name)!r}, which differ only in case or"
-                " spaces; write them alike, or rename one of them."
+                f"{where} has the classes {shortened(other)!r} and {shortened(name)!r}, which {differ};"
+                " write them alike, or rename one of them."
             )
+
+
+def _look(name: str) -> str:
+    """What a reader sees of a name: without case, spaces and characters that only format text."""
+    letters = "".join(letter for letter in name if unicodedata.category(letter) != "Cf")
+    look = "".join(unicodedata.normalize("NFC", letters).casefold().split())
+    whole, _, fraction = look.partition(".")
+    return whole if whole.isdecimal() and fraction and not fraction.strip("0") else look

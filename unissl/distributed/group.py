@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from unissl.errors import UserError, shortened
+from unissl.utils.daemon_pool import DaemonPool
 
 TIMEOUT = timedelta(days=1)
 """How long processes wait for one that builds a cache or writes a report. A dead one is noticed at once."""
@@ -103,9 +104,13 @@ def _init_process_group() -> Any:
     import torch.distributed.nn.functional  # its default arguments would keep a group that exists already
     from torch.distributed.rendezvous import rendezvous
 
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        if not os.environ[name].isdecimal():
+            raise UserError(f"${name} is {shortened(os.environ[name])!r}, and torchrun sets a number; unset it.")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with comm_errors():
-        shared, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        with DaemonPool(1) as pool:  # torch waits for the others deaf to signals
+            shared, rank, size = pool.submit(lambda: next(rendezvous("env://", timeout=TIMEOUT))).result()
         store = dist.PrefixStore(agree_on_name(shared, rank, size, TIMEOUT), shared)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))

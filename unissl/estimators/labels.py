@@ -1,7 +1,8 @@
 """Labels ``y``: the classes, and which rows are unlabelled.
 
 Numbers: -1 is unlabelled. Text: the number -1, None or NaN is unlabelled, in a list or an array of objects; an array of
-text cannot hold any of them. Ambiguous labels are an error.
+text cannot hold any of them. Ambiguous labels are an error, among them the texts ``nan`` and ``None``, which numpy and
+pandas make of missing values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from unissl.errors import UserError
-from unissl.types import UNLABELLED
+from unissl.types import MISSING_WORDS, UNLABELLED
 
 Values = npt.NDArray[Any]
 Codes = npt.NDArray[np.int64]
@@ -88,18 +89,18 @@ def _read_objects(values: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
 
 
 def _is_missing(value: object) -> bool:
-    if value is None:
+    if value is None or type(value).__name__ == "NAType":  # pandas' NA, which has no truth value
         return True
     return isinstance(value, int | float | np.number) and bool(value == UNLABELLED or value != value)
 
 
 def _check_text(values: Values) -> None:
-    for text in ("-1", ""):
-        if (values == text).any():
-            raise InvalidInput(
-                f"y holds the text {text!r}, which may be a class or a missing label; for missing labels give an array "
-                "of dtype object with -1 or None instead, otherwise rename the class."
-            )
+    unclear = sorted({"-1", "", *MISSING_WORDS} & set(values.tolist()))
+    if unclear:
+        raise InvalidInput(
+            f"y holds the text {unclear[0]!r}, which may be a class or a missing label; for missing labels give an "
+            "array of dtype object with -1 or None instead, otherwise rename the class."
+        )
 
 
 def _check_classes(classes: Values, some_unlabelled: bool) -> None:

@@ -7,16 +7,17 @@ import io
 import json
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unissl.config import ConfigTree
-from unissl.data.dataset import sort_class_names
-from unissl.errors import UserError
+from unissl.data.dataset import require_distinct_names, sort_class_names
+from unissl.errors import UserError, shortened
 from unissl.run_folder import RunFolder
-from unissl.types import UNLABELLED
+from unissl.types import MISSING_WORDS, UNLABELLED
 from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
 from unissl.utils.csv_cells import to_cell
 
@@ -28,23 +29,25 @@ FILE_COLUMNS, LABEL_COLUMNS = ("file", "path", "image", "filename"), ("label", "
 def store_images(images: Any, labels: Any, folder: RunFolder, groups: Any = None) -> ConfigTree:
     """Store a list of paths, a pandas DataFrame or an array in the run folder; the data settings that read them.
 
-    ``labels`` has one label per image, None (or NaN, or -1 beside numbers) for an unlabelled one; ``groups``, if they
-    are given, one group per image, None for an image by itself.
+    ``labels`` has one label per image; a missing value (None, NaN, pandas' NA and NaT) and the number -1 are an
+    unlabelled one. ``groups``, if they are given, has one group per image, None for an image by itself.
     """
     folder.check_unused()
     if hasattr(images, "columns") and hasattr(images, "itertuples"):
         images, labels, column = _from_dataframe(images)
         groups = column if groups is None else groups
+    if not hasattr(images, "__len__"):
+        images = list(images)
     if labels is None:
         raise UserError("Give one label per image, None for an unlabelled one: labels=[...].")
     if isinstance(labels, str | Path):
         raise UserError("Images from Python need their labels as a list; a label file goes with a folder.")
-    names = [_label_name(label) for label in labels]
+    names = [_label_name(label, "label") for label in labels]
     if not len(images):
         raise UserError("There are no images; give at least two classes of them.")
     if len(names) != len(images):
         raise UserError(f"There are {len(images)} images and {len(names)} labels; give one label per image.")
-    if isinstance(groups, str):
+    if isinstance(groups, str) or (groups is not None and not hasattr(groups, "__len__")):
         raise UserError("Images from Python need their groups as a list, one per image.")
     if groups is not None and len(groups) != len(images):
         raise UserError(f"There are {len(images)} images and {len(groups)} groups; give one group per image, or None.")
@@ -55,7 +58,7 @@ def store_images(images: Any, labels: Any, folder: RunFolder, groups: Any = None
         if groups is not None:
             raise UserError("Groups need image files; give a list of paths in place of an array, or leave them out.")
         return _store_arrays(np.asarray(images), names, target / "images.npz")
-    group_names = None if groups is None else [_label_name(group) for group in groups]
+    group_names = None if groups is None else [_label_name(group, "group") for group in groups]
     return _store_paths(list(images), names, group_names, target / "labels.csv")
 
 
@@ -86,6 +89,7 @@ def _store_arrays(images: np.ndarray[Any, Any], names: Sequence[str], target: Pa
         )
 
     class_names = sort_class_names({name for name in names if name})
+    require_distinct_names(class_names, "the list of labels")
     number = {name: c for c, name in enumerate(class_names)} | {"": UNLABELLED}
     labels, text = np.array([number[name] for name in names], dtype=np.int64), json.dumps(class_names)
 
@@ -107,10 +111,27 @@ def _from_dataframe(frame: Any) -> tuple[list[Any], list[Any], list[Any] | None]
     return list(frame[file]), list(frame[label]), list(frame[columns["group"]]) if "group" in columns else None
 
 
-def _label_name(label: Any) -> str:
-    """The class name, empty for an unlabelled image."""
-    if label is None or label is np.nan or (isinstance(label, float) and np.isnan(label)):
+def _label_name(label: Any, what: str) -> str:
+    """The name of a class or group, empty for a missing one."""
+    if not isinstance(label, np.generic) and getattr(label, "ndim", None) == 0:
+        label = label.item()  # of a torch tensor
+    if _is_missing(label) or (isinstance(label, int | float | np.number) and label == UNLABELLED):
         return ""
-    if isinstance(label, int | np.integer) and not isinstance(label, bool | np.bool_) and int(label) == -1:
-        return ""
-    return str(label)
+    if isinstance(label, bytes) or (hasattr(label, "__len__") and not isinstance(label, str)):
+        raise UserError(f"A {what} is given as {type(label).__name__}; give text or a number, or None.")
+    if isinstance(label, str) and label.strip() in MISSING_WORDS:
+        raise UserError(
+            f"A {what} is the text {label!r}, which programs write for a missing value; give None for an image without "
+            f"a {what}, otherwise rename the {'class' if what == 'label' else what}."
+        )
+    name = str(label).strip()  # as in a label file
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise UserError(f"The {what} {shortened(name)!a} is not Unicode, and no file could hold it; rename it.")
+    return name
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, or differs from itself as NaN and NaT do; pandas' NA does not even say whether."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float | np.generic | datetime) and bool(value != value)

@@ -17,7 +17,7 @@ from unissl.baselines import LinearClassifier
 from unissl.batches import Batches, Views
 from unissl.config import ConfigTree, to_toml
 from unissl.data import Dataset
-from unissl.data.folder.index import FolderIndex
+from unissl.data.folder.index import FolderIndex, require_out_elsewhere
 from unissl.distil.student import distil_steps
 from unissl.distributed.collectives import broadcast_from_main, local_main_process_first
 from unissl.errors import UserError
@@ -118,6 +118,7 @@ def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex 
     started = time.monotonic()
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
     broadcast_from_main(folder.check_unused)
+    broadcast_from_main(lambda: require_out_elsewhere(folder.path, config.data))
     device = setup_device(config.machine)
     if config.train.precision == "bfloat16" and device.type == "cpu":
         raise UserError("Training in bfloat16 is for GPUs, and some CPUs crash in it; leave out train.precision.")

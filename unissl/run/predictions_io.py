@@ -25,6 +25,8 @@ Columns = Mapping[str, npt.NDArray[Any]]
 READ_COLUMNS = ["row", "class_index", "confidence", "outlier_score"]
 """Columns that are read back."""
 MIN_VALUES = {"truth_index": OOD}
+MAX_CONFIDENCE = 1 + 1e-5
+"""A sum of probabilities in single precision may exceed one by a few last bits."""
 
 
 def write_pool_predictions(
@@ -91,6 +93,8 @@ def _read(path: Path, names: list[str], num_classes: int) -> Columns | None:
         if name not in integers:
             if not np.isfinite(columns[name]).all():
                 raise UserError(f"{path} has values in {name!r} that are no numbers; restore it or train again.")
+            if name == "confidence" and not 0 <= columns[name].min() <= columns[name].max() <= MAX_CONFIDENCE:
+                raise UserError(f"{path} has confidences that are no probabilities; restore it or train again.")
             continue
         columns[name] = columns[name].astype(np.int64)
         limit = num_classes if name != "row" else np.iinfo(np.int64).max

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unissl.errors import UserError, shortened
+from unissl.errors import UserError, names_memory_shortage, shortened
 from unissl.utils.bounded_io import regular_path
 
 MAX_ROWS = 50_000_000
@@ -26,6 +26,8 @@ def intact(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, MemoryError) or names_memory_shortage(str(error)):
+            raise MemoryError from error  # pyarrow was refused memory or a thread: the file may be intact
         reason = shortened((str(error) or type(error).__name__).splitlines()[0].rstrip("."), 200)
         raise UserError(f"{path} is not an intact parquet file ({reason}); download it again.") from None
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from unissl.errors import UserError
 from unissl.run_folder import RunFolder
 from unissl.utils import bounded_io
 from unissl.utils.atomic import read_json
+from unissl.utils.parquet_file import intact
 
 pytestmark = pytest.mark.adversary
 PROGRAM = """
@@ -65,15 +68,64 @@ def under_limits(limits: dict[str, int], *words: str) -> subprocess.CompletedPro
     return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("megabytes", [150, 300, 750, 2047])
-def test_a_limit_that_the_libraries_do_not_load_under(megabytes: int, here: Path) -> None:
-    """At 750 MB, scipy's OpenBLAS waited for memory for ever and no signal but SIGKILL ended it."""
-    done = under_limits({"RLIMIT_AS": megabytes << 20}, "train", "--data", "digits", "--out", "run")
+def threads() -> int:
+    return 1 if os.environ.get("OMP_NUM_THREADS") == "1" else len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("words", [("train", "--data", "digits", "--out", "run"), ("report", "run"), ("methods",)])
+@pytest.mark.parametrize("megabytes", [150, 300, 750, 1500, 2048, 2600])
+def test_a_limit_that_the_libraries_do_not_load_under(megabytes: int, words: tuple[str, ...], here: Path) -> None:
+    """At 750 MB, scipy's OpenBLAS waited for memory for ever and no signal but SIGKILL ended it; at 2,048 MB it did so
+    when a report was written."""
+    done = under_limits({"RLIMIT_AS": megabytes << 20}, *words)
     assert done.returncode == 1 and not (here / "run").exists()
     assert done.stderr == (
-        f"error: The limit on address space is {megabytes:,} MB (ulimit -v), and at least 2,048 MB are needed; "
-        "raise it, or limit the memory of the job instead.\n"
+        f"error: The limit on address space is {megabytes:,} MB (ulimit -v), and at least {2816 + 128 * threads():,} "
+        f"MB are needed with {threads()} threads; raise it, or limit the memory of the job instead.\n"
     )
+
+
+@pytest.mark.parametrize("megabytes", [300, 600, 900, 1500])
+def test_a_limit_on_data_that_the_libraries_do_not_work_under(megabytes: int, here: Path) -> None:
+    """A report waited for ever at 600 MB, other commands crashed at 300 MB."""
+    done = under_limits({"RLIMIT_DATA": megabytes << 20}, "report", "run")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: The limit on data memory is {megabytes:,} MB (ulimit -d), and at least {1792 + 128 * threads():,} MB "
+        f"are needed with {threads()} threads; raise it, or limit the memory of the job instead.\n"
+    )
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from unissl.cli.process import prepare_process
+resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
+prepare_process()
+import numpy, scipy.linalg
+matrix = numpy.eye(200)
+del (heap := [bytearray(16 << 20)])[:]  # stays in the process, for the results
+used = int(Path("/proc/self/status").read_text().split("VmData:")[1].split()[0]) * 1024
+resource.setrlimit(resource.RLIMIT_DATA, (used + (4 << 20), 4 << 30))
+scipy.linalg.svd(matrix)
+print(numpy.linalg.svd(matrix @ matrix)[1].sum())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_openblas_has_its_buffers_when_memory_runs_out() -> None:
+    """Without them, the first product of matrices waits for ever."""
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=30)
+    assert done.stdout == "200.0\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "error", [pa.ArrowMemoryError("malloc"), pa.ArrowException("Resource temporarily unavailable")]
+)
+def test_a_lack_of_memory_is_not_a_damaged_file(error: Exception, tmp_path: Path) -> None:
+    """pyarrow was refused a thread, and an intact table was called damaged."""
+    with pytest.raises(MemoryError), intact(tmp_path / "predictions.parquet"):
+        raise error
 
 
 def test_help_needs_little_memory() -> None:

@@ -176,6 +176,24 @@ def index_test_folder(root: Path, class_names: tuple[str, ...], follow_links: bo
     return replace(index, skipped=index.skipped + loose)
 
 
+def require_out_elsewhere(out: Path, config: DataConfig) -> None:
+    """Refuse a run folder among the images: the next training or prediction would take its charts for images.
+
+    A hidden folder is never searched, and neither is any other if only listed files are used.
+    """
+    if config.name != "folder" or config.listed_only:
+        return
+    for root in (config.root, config.test):
+        if root is None:
+            continue
+        place, top = os.path.realpath(out), os.path.realpath(root)
+        if _is_within(place, top) and not any(map(_is_hidden, Path(os.path.relpath(place, top)).parts)):
+            raise UserError(
+                f"The run folder {out} is inside the images folder {root}, so its charts would become images; name one "
+                "elsewhere with --out."
+            )
+
+
 def find_images(folder: Path, excluded: Path | None = None, follow_links: bool = False) -> FolderScan:
     """Walk through ``folder``, and with ``follow_links`` through the folders that its links lead to, each once, except
     for ``excluded``.

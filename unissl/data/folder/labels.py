@@ -2,9 +2,9 @@
 
 The separator is a comma, semicolon or tab; header, byte-order mark, quotes and either line ending are optional. A file
 may be given relative to the image folder or to the CSV file, absolute, with backslashes, in another case or without its
-suffix. An apostrophe before a formula is removed (:mod:`unissl.utils.csv_cells`). Ambiguous lines are errors: a label
-on the wrong image is worse than a question. A file with conflicting labels is used as unlabelled and reported, unless a
-class would lose its last label.
+suffix. An apostrophe before a formula is removed (:mod:`unissl.utils.csv_cells`). Ambiguous lines are errors, among
+them the label ``nan``: a label on the wrong image is worse than a question. A file with conflicting labels is used as
+unlabelled and reported, unless a class would lose its last label.
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ import io
 import os
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Never
 
 from unissl.errors import UserError, shortened
+from unissl.types import MISSING_WORDS
 from unissl.utils.bounded_io import open_file
 from unissl.utils.csv_cells import from_cell
+
+if TYPE_CHECKING:
+    import _csv
 
 FILE_COLUMNS = (
     "file", "file_name", "filename", "file_path", "filepath", "path", "image_path", "image_file", "image_name",
@@ -37,6 +43,8 @@ GROUP_COLUMN = "group"
 """Optional: images of one series, patient or burst."""
 SEPARATORS = ",;\t"
 NO_LABEL = ("", "-1")
+NO_NAME = frozenset(("", ".", ".."))
+"""Ends of a path that name no file."""
 SUFFIX = re.compile(r"(?<=[^/\0])\.[^./\0]*(?=\0|\Z)")
 """Suffixes of names that are separated by NUL."""
 MAX_SAMPLED = 1000
@@ -46,8 +54,10 @@ MAX_NAMED_LABELS = 5
 CONFLICTING_LABELS = "has several labels in the label file"
 """Start of the image issue for files with conflicting labels."""
 
-Line = tuple[int, tuple[str, ...]]
-"""Line number and cells; tuples of strings cost the garbage collector nothing, however many there are."""
+Row = tuple[str, ...]
+"""The cells of a line; tuples of strings cost the garbage collector nothing, however many there are."""
+SPACE_AT_EDGE = re.compile(r"\s\0|\0\s")
+"""In cells that are separated by NUL."""
 
 
 @dataclass(frozen=True)
@@ -62,46 +72,74 @@ class FileLabels:
 
     def issues(self) -> dict[str, tuple[str, ...]]:
         """Message -> files with conflicting labels."""
-        files: dict[str, list[str]] = {}
-        for file, labels in sorted(self.conflicts.items()):
-            files.setdefault(f"{CONFLICTING_LABELS} ({_join_labels(labels)}); used without a label", []).append(file)
-        return {message: tuple(several) for message, several in files.items()}
+        files = _group((_join_labels(labels), file) for file, labels in sorted(self.conflicts.items()))
+        return {f"{CONFLICTING_LABELS} ({labels}); used without a label": tuple(f) for labels, f in files.items()}
 
 
 def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels:
-    """The labels in the CSV file ``path``; ``images`` are the relative paths of all images below ``root``."""
-    lines = _read_lines(path)
+    """The labels in the CSV file ``path``; ``images`` are the relative paths of all images below ``root``.
+
+    Whole columns are handled at once: a million lines take a few seconds.
+    """
+    table = _read_table(path)
     matcher = _FileMatcher(path, root, images)
-    file_column, label_column, has_header = _find_columns(path, lines, matcher)
-    header = [cell.lower() for cell in lines[0][1]] if has_header else []
-    group_column = header.index(GROUP_COLUMN) if GROUP_COLUMN in header else None
-    min_cells = max(file_column, label_column, group_column or 0) + 1
-    groups: dict[str, str] = {}
-    labels: dict[str, str | None] = {}
-    conflicts: dict[str, set[str | None]] = {}
-    for number, cells in lines[has_header:]:
-        if len(cells) < min_cells:
-            raise UserError(f"Line {number} of {path} has too few columns; give a file and a label.")
-        file = matcher.match(from_cell(cells[file_column]), number)
-        if group_column is not None and cells[group_column]:
-            group = from_cell(cells[group_column])
-            if groups.setdefault(file, group) != group:
-                raise UserError(
-                    f"Line {number} of {path} puts {shortened(file)!r} into the group {shortened(group)!r}, and another"
-                    f" line into {shortened(groups[file])!r}; keep one group per file."
-                )
-        label = None if cells[label_column] in NO_LABEL else from_cell(cells[label_column])
-        first = labels.setdefault(file, label)
-        if first != label:
-            conflicts.setdefault(file, {first}).add(label)
-    labels.update(dict.fromkeys(conflicts))
-    ordered = {
-        file: tuple(sorted(several, key=lambda label: (label is None, label or "")))  # none last
-        for file, several in conflicts.items()
-    }
-    file_labels = FileLabels(labels, ordered, None if group_column is None else groups)
+    file_column, label_column, has_header = _find_columns(path, table, matcher)
+    group_column = _find_group_column(path, table.rows[0]) if has_header else None
+    if has_header:
+        table = table.without_header()
+    min_cells = max(file_column, label_column, -1 if group_column is None else group_column) + 1
+    short = next((i for i, row in enumerate(table.rows) if len(row) < min_cells), None)
+    if short is not None:
+        raise UserError(f"Line {table.line(short)} of {path} has too few columns; give a file and a label.")
+    files = matcher.match_all(table, file_column)
+    groups = None if group_column is None else _read_groups(path, table, files, group_column)
+    cells = table.column(label_column)
+    name_of = {cell: None if cell in NO_LABEL else from_cell(cell) for cell in set(cells)}
+    names = [name_of[cell] for cell in cells]
+    _check_missing_words(path, table, "label", names)
+    labels, conflicts = _merge_labels(files, names)
+    file_labels = FileLabels(labels, conflicts, groups)
     _require_a_label_of_each_class(path, file_labels)
     return file_labels
+
+
+def _merge_labels(
+    files: Sequence[str], names: Sequence[str | None]
+) -> tuple[dict[str, str | None], dict[str, tuple[str | None, ...]]]:
+    """The label of each file, and all labels of files that have several."""
+    labels = dict(zip(files, names, strict=True))
+    if len(labels) == len(files):
+        return labels, {}
+    every_label: defaultdict[str, set[str | None]] = defaultdict(set)
+    for file, name in zip(files, names, strict=True):
+        every_label[file].add(name)
+    conflicts = {file: tuple(sorted(s, key=_none_last)) for file, s in every_label.items() if len(s) > 1}
+    return labels | dict.fromkeys(conflicts), conflicts
+
+
+def _read_groups(path: Path, table: _Table, files: Sequence[str], column: int) -> dict[str, str]:
+    """File -> group; a file without one is left out."""
+    groups: dict[str, str] = {}
+    names = [from_cell(cell) if cell else None for cell in table.column(column)]
+    _check_missing_words(path, table, "group", names)
+    for i, (file, group) in enumerate(zip(files, names, strict=True)):
+        if group is not None and groups.setdefault(file, group) != group:
+            raise UserError(
+                f"Line {table.line(i)} of {path} puts {shortened(file)!r} into the group {shortened(group)!r}, and"
+                f" another line into {shortened(groups[file])!r}; keep one group per file."
+            )
+    return groups
+
+
+def _check_missing_words(path: Path, table: _Table, what: str, names: Sequence[str | None]) -> None:
+    """Refuse ``nan`` and the like: as a class they would train a wrong one, as a missing label they would lose one."""
+    found = MISSING_WORDS.intersection(name for name in set(names) if name is not None)
+    if found:
+        i, name = next((i, name) for i, name in enumerate(names) if name in found)
+        raise UserError(
+            f"Line {table.line(i)} of {path} gives the {what} {name!r}, which programs write for a missing value; leave"
+            f" the cell empty if the image has no {what}, otherwise rename the {'class' if what == 'label' else what}."
+        )
 
 
 def _require_a_label_of_each_class(path: Path, file_labels: FileLabels) -> None:
@@ -115,36 +153,68 @@ def _require_a_label_of_each_class(path: Path, file_labels: FileLabels) -> None:
             )
 
 
+def _none_last(label: str | None) -> tuple[bool, str]:
+    return label is None, label or ""
+
+
 def _join_labels(labels: Sequence[str | None]) -> str:
     shown = ["none" if label is None else repr(shortened(label)) for label in labels[:MAX_NAMED_LABELS]]
     return " and ".join(shown + ([f"{len(labels) - len(shown)} more"] if len(labels) > len(shown) else []))
 
 
-def _read_lines(path: Path) -> list[Line]:
-    """All lines that are not blank, by the separator that gives most of them as many cells as the first has."""
+@dataclass(frozen=True)
+class _Table:
+    """Lines that are not blank, as stripped cells. The number of a line is found when a message needs it."""
+
+    rows: list[Row]
+    text: str
+    separator: str
+    header_rows: int = 0
+
+    def column(self, index: int) -> list[str]:
+        return [row[index] for row in self.rows]
+
+    def without_header(self) -> _Table:
+        return _Table(self.rows[1:], self.text, self.separator, 1)
+
+    def line(self, row: int) -> int:
+        """The number of the line that ``rows[row]`` ends in."""
+        reader = _parse(self.text, self.separator)
+        numbers = (reader.line_num for cells in reader if any(cell.strip() for cell in cells))
+        return next(number for i, number in enumerate(numbers) if i == row + self.header_rows)
+
+
+def _parse(text: str, separator: str) -> _csv.Reader:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+
+
+def _read_table(path: Path) -> _Table:
+    """The table by the separator that gives most lines as many cells as the first has."""
     text = _read_text(path)
-    parsed: list[list[Line]] = []
+    parsed: list[_Table] = []
     problem = ""
     for separator in [separator for separator in SEPARATORS if separator in text] or [SEPARATORS[0]]:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        reader = _parse(text, separator)
         try:
-            lines = [(reader.line_num, tuple([cell.strip() for cell in row])) for row in reader]
+            rows: list[Row] = list(map(tuple, reader))
         except csv.Error as error:
             problem = problem or f"line {reader.line_num}: {error}"
             continue
-        parsed.append([line for line in lines if any(line[1])])
+        if SPACE_AT_EDGE.search("\0".join(("", *chain.from_iterable(rows), ""))):
+            rows = [tuple([cell.strip() for cell in row]) for row in rows]
+        parsed.append(_Table([row for row in rows if any(row)], text, separator))
     if not parsed:
         raise UserError(f"{path} is not a table of cells ({problem}); save it as CSV again.")
-    lines = max(parsed, key=_count_regular)
-    if not lines:
+    table = max(parsed, key=lambda table: _count_regular(table.rows))
+    if not table.rows:
         raise UserError(f"{path} is empty; give a file and a label in each line.")
-    return lines
+    return table
 
 
-def _count_regular(lines: list[Line]) -> int:
+def _count_regular(rows: list[Row]) -> int:
     """The number of lines with as many cells as the first; 0 for a single column."""
-    width = len(lines[0][1]) if lines else 0
-    return sum(len(cells) == width for _, cells in lines) if width > 1 else 0
+    width = len(rows[0]) if rows else 0
+    return list(map(len, rows)).count(width) if width > 1 else 0
 
 
 def _read_text(path: Path) -> str:
@@ -157,19 +227,19 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path} cannot be read ({error.strerror}); check the file given with --labels.") from None
 
 
-def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple[int, int, bool]:
+def _find_columns(path: Path, table: _Table, matcher: _FileMatcher) -> tuple[int, int, bool]:
     """Index of the file column and of the label column, and whether the first line is a header.
 
     One known name of two is enough if the other cell is no file. Without a header, the column with more file names is
     the file column.
     """
-    cells = lines[0][1]
+    cells = table.rows[0]
     header = [cell.lower().replace(" ", "_").replace("-", "_") for cell in cells]
     file = next((header.index(name) for name in FILE_COLUMNS if name in header), None)
     label = next((header.index(name) for name in LABEL_COLUMNS if name in header), None)
     if len(header) == 2 and (file is None or label is None):
         if (file is None and label is None) or any(matcher.is_file(from_cell(cell)) for cell in cells):
-            sample = [row for _, row in lines[:MAX_SAMPLED]]
+            sample = table.rows[:MAX_SAMPLED]
             for is_file in (matcher.is_exact, matcher.is_file):
                 counts = [sum(len(row) > i and is_file(from_cell(row[i])) for row in sample) for i in (0, 1)]
                 if counts[0] != counts[1]:
@@ -188,29 +258,34 @@ def _find_columns(path: Path, lines: list[Line], matcher: _FileMatcher) -> tuple
     return file, label, True
 
 
-class _Folder:
-    """A folder that a cell may mean; ``inside`` is its path below the image folder, by name or by way of symbolic
-    links, with a slash at the end, and None if it is elsewhere."""
+def _find_group_column(path: Path, header: Sequence[str]) -> int | None:
+    found = [i for i, cell in enumerate(header) if cell.lower() == GROUP_COLUMN]
+    if len(found) > 1:
+        raise UserError(f"{path} has {len(found)} columns named 'group'; rename or remove all but one of them.")
+    return found[0] if found else None
 
-    def __init__(self, path: str, root: Path) -> None:
-        self.path = path
-        inside = _below(path, os.path.abspath(root))
-        self.inside = _below(os.path.realpath(path), os.path.realpath(root)) if inside is None else inside
-        self.key = None if self.inside is None else _folded(self.inside)
+
+class _Folder:
+    """A folder that a cell may mean: its absolute path, and its path below the image folder with a slash at the end,
+    ``below`` by name and ``real`` also by way of symbolic links; None if it is not inside."""
+
+    def __init__(self, path: str, below: str | None, real: str | None) -> None:
+        self.path, self.below, self.real = path, below, real
+        self.key = None if real is None else _folded(real)
 
     def has_file(self, name: str) -> bool:
-        return name in self._entries and os.path.isfile(os.path.join(self.path, name))
+        return name in self.entries and os.path.isfile(os.path.join(self.path, name))
 
     @cached_property
-    def _entries(self) -> frozenset[str]:
+    def entries(self) -> frozenset[str]:
         try:
             return frozenset(os.listdir(self.path))
         except OSError:
             return frozenset()
 
 
-Candidate = tuple[_Folder, str]
-"""A folder, and the name of a file in it."""
+Spelling = tuple[tuple[_Folder, ...], str]
+"""Folders that a cell may mean, and the name of a file in one of them."""
 
 
 class _FileMatcher:
@@ -218,86 +293,129 @@ class _FileMatcher:
 
     def __init__(self, path: Path, root: Path, images: Iterable[str]) -> None:
         self.path, self.root = path, root
-        self._images = dict.fromkeys(images)  # in their order: mostly sorted
-        self._bases = tuple(dict.fromkeys((os.path.abspath(root), os.path.abspath(path.parent))))
-        self._folder, self._folders = cache(partial(_Folder, root=root)), cache(self._resolve)
+        self._listed = tuple(images)
+        self._images = frozenset(self._listed)
+        self._abs_root, self._real_root = os.path.abspath(root), os.path.realpath(root)
+        self._bases = tuple(dict.fromkeys((self._abs_root, os.path.abspath(path.parent))))
+        self._folder, self._folders = cache(self._make_folder), cache(self._resolve)
 
     def is_exact(self, cell: str) -> bool:
         """Whether a cell names a file, listed or not, in its exact spelling."""
-        return cell in self._images or any(folder.has_file(name) for folder, name in self._candidates(cell))
+        return cell in self._images or self._is_on_disk(self._spellings(cell))
 
     def is_file(self, cell: str) -> bool:
         """Whether a cell names a file, listed or not, in any spelling."""
-        return self.is_exact(cell) or bool(self._similar(self._candidates(cell)))
+        return self.is_exact(cell) or bool(self._similar(self._spellings(cell)))
 
-    def match(self, cell: str, number: int) -> str:
-        """The relative path of the image that ``cell`` of line ``number`` names."""
-        if cell in self._images:
-            return cell
-        outside, candidates = False, self._candidates(cell)
-        for folder, name in candidates:
-            if folder.inside is not None and (file := folder.inside + name) in self._images:
-                return file
-            if folder.has_file(name):
-                if folder.inside is not None:
-                    return self._as_listed(folder, name)
-                outside = True
-        similar = () if outside else self._similar(candidates)
-        if len(similar) == 1:
-            return similar[0]
+    def match_all(self, table: _Table, column: int) -> list[str]:
+        """The relative paths of the images that a column names."""
+        images, files = self._images, []
+        for i, cell in enumerate(table.column(column)):
+            name = from_cell(cell) if cell[:1] == "'" else cell
+            file = name if name in images else self._match(name)
+            if file is None:
+                self._reject(name, table.line(i))
+            files.append(file)
+        return files
+
+    def _match(self, cell: str) -> str | None:
+        """The relative path of the one image that ``cell`` names, and that is not spelt as listed; None otherwise."""
+        outside, spellings = False, self._spellings(cell)
+        for folders, name in spellings:
+            for folder in folders:
+                below = folder.below
+                if below is not None and (file := below + name) != cell and file in self._images:
+                    return file
+                if name in folder.entries and folder.has_file(name):
+                    if folder.real is not None:
+                        return self._as_listed(folder.real + name)
+                    outside = True
+        similar = () if outside else self._similar(spellings)
+        return similar[0] if len(similar) == 1 else None
+
+    def _reject(self, cell: str, number: int) -> Never:
+        """The error for a cell that names no image, or several."""
+        spellings = self._spellings(cell)
         line = f"Line {number} of {self.path} names {shortened(cell)!r}"
-        if outside:
+        if self._is_on_disk(spellings):
             raise UserError(f"{line}, which is outside {self.root}; move it there.")
-        if similar:
+        if similar := self._similar(spellings):
             one, other = (shortened(name) for name in similar[:2])
             raise UserError(f"{line}, which may be {one!r} or {other!r}; write the path in full.")
         raise UserError(f"{line}, and there is no such file in {self.root}; correct that line.")
 
-    def _candidates(self, cell: str) -> list[Candidate]:
+    def _spellings(self, cell: str) -> list[Spelling]:
         """What a cell may mean: a file relative to the image folder, or to the CSV file."""
         if not cell or "\0" in cell:
             return []
-        candidates = []
+        spellings = []
         for spelling in (cell, cell.replace("\\", "/")) if "\\" in cell else (cell,):
             parent, slash, name = spelling.rpartition("/")
-            if name in ("", ".", ".."):
+            if name in NO_NAME:
                 parent, slash, name = os.path.normpath(spelling).rpartition("/")
-            candidates += [(folder, name) for folder in self._folders(parent + slash)]
-        return candidates
+            spellings.append((self._folders(parent + slash), name))
+        return spellings
+
+    def _is_on_disk(self, spellings: Iterable[Spelling]) -> bool:
+        return any(folder.has_file(name) for folders, name in spellings for folder in folders)
 
     def _resolve(self, parent: str) -> tuple[_Folder, ...]:
         return tuple(self._folder(os.path.normpath(os.path.join(base, parent))) for base in self._bases)
 
-    def _as_listed(self, folder: _Folder, name: str) -> str:
-        """A file that is there; in the listed spelling, where the file system takes several for the same file."""
-        path, similar = os.path.join(folder.path, name), self._similar([(folder, name)])
-        listed = (image for image in similar if os.path.samefile(self.root / image, path))
-        return next(listed, f"{folder.inside}{name}")
+    def _make_folder(self, path: str) -> _Folder:
+        below = _below(path, self._abs_root)
+        real = _below(os.path.realpath(path), self._real_root) if below is None else below
+        return _Folder(path, below, real)
 
-    def _similar(self, candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    def _as_listed(self, relative: str) -> str:
+        """The listed spelling, where the file system takes several for the same file."""
+        if relative in self._images:
+            return relative
+        similar = self._similar(self._spellings(relative))
+        return next((name for name in similar if os.path.samefile(self.root / name, self.root / relative)), relative)
+
+    def _similar(self, spellings: Iterable[Spelling]) -> Sequence[str]:
         """Listed images that differ from a cell in case, in how accents are composed or by a missing suffix."""
-        keys = [folder.key + _folded(name) for folder, name in candidates if folder.key is not None]
-        for index in (self._by_name, self._by_stem):
+        keys, has_dot = [], False
+        for folders, name in spellings:
+            has_dot = has_dot or "." in name
+            folded = _folded(name)
+            for folder in folders:
+                if folder.key is not None:
+                    keys.append(folder.key + folded)
+        if has_dot:  # a name without a dot is its own stem
             for key in keys:
-                if key in index:
-                    return index[key]
+                if found := self._by_name.get(key):
+                    return found
+        for key in keys:
+            if found := self._by_stem.get(key):
+                same_name = [image for image in found if _folded(image) == key] if len(found) > 1 else []
+                return same_name or found
         return ()
 
     @cached_property
-    def _by_name(self) -> Mapping[str, tuple[str, ...]]:
-        return _index((_folded(image), image) for image in sorted(self._images))
+    def _folded_names(self) -> tuple[str, tuple[str, ...]]:
+        """All images, sorted, and their folded names, separated by NUL."""
+        images = tuple(sorted(self._listed))  # a set would lose the order in which they mostly are
+        return _folded("\0".join(images)), images
 
     @cached_property
-    def _by_stem(self) -> Mapping[str, tuple[str, ...]]:
-        return _index((os.path.splitext(_folded(image))[0], image) for image in sorted(self._images))
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        names, images = self._folded_names
+        return _index(names.split("\0"), images)
+
+    @cached_property
+    def _by_stem(self) -> Mapping[str, Sequence[str]]:
+        names, images = self._folded_names
+        return _index(SUFFIX.sub("", names).split("\0"), images)
 
 
-def _index(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Key -> its values, few for each."""
-    index: dict[str, tuple[str, ...]] = {}
-    for key, value in pairs:
-        index[key] = (*index[key], value) if key in index else (value,)
-    return index
+def _index(keys: Sequence[str], images: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Key -> the images with it."""
+    if not images:  # an empty text was split into one key
+        return {}
+    index = {key: (image,) for key, image in zip(keys, images, strict=True)}
+    return index if len(index) == len(images) else _group(zip(keys, images, strict=True))
 
 
 def _below(path: str, folder: str) -> str | None:
@@ -306,6 +424,13 @@ def _below(path: str, folder: str) -> str | None:
     prefix = folder.rstrip(os.sep) + os.sep
     inside = path.rstrip(os.sep) + os.sep
     return inside[len(prefix) :].replace(os.sep, "/") if inside.startswith(prefix) else None
+
+
+def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
 
 
 def _folded(name: str) -> str:
