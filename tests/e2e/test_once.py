@@ -62,7 +62,7 @@ def test_everything_happens_once(photos: Path, monkeypatch: pytest.MonkeyPatch, 
     from unissl.features import backbone
     from unissl.nets.backbones import base
 
-    base._read.cache_clear()
+    base.PackagedWeights.read.cache_clear()
     backbone._load_pretrained.cache_clear()
     decoded: Counter[str] = Counter()
     original = decode._decode_or_reason

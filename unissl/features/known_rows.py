@@ -40,7 +40,7 @@ def row_digests(images: Any, block: int = 64) -> Bytes:
         for start in range(0, len(images), block)
         for image in images[start : start + block]
     ]
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+    return np.array([list(digest) for digest in digests], np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def digest_keys(digests: Bytes) -> npt.NDArray[np.uint64]:

@@ -196,7 +196,7 @@ def backbone_manifest_reader(home: Path) -> Reader:
 
 def published_reader(home: Path) -> Reader:
     """The .pth file of an installed package: nothing but the very file that was published is given to torch."""
-    from unissl.nets.backbones.base import PackagedWeights, _read
+    from unissl.nets.backbones.base import PackagedWeights
 
     package = "weights_for_the_fuzzer"
     memory = io.BytesIO()
@@ -210,7 +210,7 @@ def published_reader(home: Path) -> Reader:
 
     def read(damaged: bytes) -> None:
         (place / "w.pth").write_bytes(damaged)
-        _read.cache_clear()
+        PackagedWeights.read.cache_clear()
         weights.read("fuzzed")
 
     return Reader([content], read, lambda rng: mutated(rng, [content]))
