@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unissl.cli.options import DataOptions, Overrides, combine_overrides
-from unissl.cli.printing import echo
+from unissl.utils.printing import echo
 
 if TYPE_CHECKING:
     from unissl.run.pipeline import Run
