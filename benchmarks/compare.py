@@ -33,7 +33,7 @@ from unissl.utils.progress import silenced
 
 def one_run(tree: ConfigTree, out: Path) -> dict[str, Any]:
     """Start, resume or read one run."""
-    from unissl.cli.process import prepare_process
+    from unissl.utils.process import prepare_process
 
     prepare_process()
     from unissl.run.config import build_config

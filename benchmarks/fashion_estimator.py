@@ -13,7 +13,7 @@ import argparse
 import time
 from typing import Any
 
-from unissl.cli.process import prepare_process
+from unissl.utils.process import prepare_process
 
 prepare_process()  # before the first tensor
 

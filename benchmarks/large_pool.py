@@ -147,7 +147,7 @@ def run_worker(name: str, root: Path) -> None:
 
 def train_on_demand(root: Path) -> None:
     """For each number read from stdin, train that many steps; print the median time of one and the process's memory."""
-    from unissl.cli.process import prepare_process
+    from unissl.utils.process import prepare_process
 
     prepare_process()
     import torch

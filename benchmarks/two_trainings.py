@@ -14,13 +14,13 @@ import os
 import subprocess
 import sys
 
-from unissl.cli.process import SPINS
+from unissl import SPINS
 
 DEFAULT_SPINS = 300_000
 """libgomp's default."""
 TRAINING = """
 import sys, time
-from unissl.cli.process import prepare_process
+from unissl.utils.process import prepare_process
 prepare_process()
 import numpy as np
 from unissl import SAGEClassifier

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -35,6 +36,16 @@ Bools = npt.NDArray[np.bool_]
 Pixels = npt.NDArray[np.uint8]
 
 Source = Literal["labelled", "unlabelled", "heldout"]
+
+
+def is_unlabelled(value: object) -> bool:
+    """Whether a caller's label means none: -1, None, or a value that differs from itself as NaN and NaT do; pandas' NA
+    does not even say whether."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    if isinstance(value, int | float | np.number) and value == UNLABELLED:
+        return True
+    return isinstance(value, float | np.generic | datetime) and bool(value != value)
 
 
 @dataclass(frozen=True)

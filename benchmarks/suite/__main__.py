@@ -34,12 +34,12 @@ from suite.setup import Setup
 from suite.startup import startup
 from suite.step import step
 from suite.waiting import waiting
-from unissl.cli import printing
-from unissl.cli.process import prepare_process
 from unissl.errors import UserError
 from unissl.plots.charts import save
 from unissl.run_folder import RunFolder
+from unissl.utils import printing
 from unissl.utils.atomic import write_json
+from unissl.utils.process import prepare_process
 from unissl.utils.progress import log_to_stderr
 
 BENCHMARKS: dict[str, Callable[[Setup], Result]] = {

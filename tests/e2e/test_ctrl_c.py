@@ -88,4 +88,4 @@ def test_demo_and_grid_are_repeated_whole(press: Press, here: Path, monkeypatch:
     demo = press("unissl.run.pipeline:write_results", "demo", "--steps", "2", "--out", "mine")
     assert demo.err.endswith(f"stopped by Ctrl-C; {kept}")
     grid = ("paper", "run", "table1", "--scale", "mini", "--methods", "fixmatch", "--seeds", "0", "--out", "mine")
-    assert press("unissl.cli.paper_run:show_progress", *grid).err.endswith(f"stopped by Ctrl-C; {kept}")
+    assert press("unissl_paper.run:show_progress", *grid).err.endswith(f"stopped by Ctrl-C; {kept}")

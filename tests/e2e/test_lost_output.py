@@ -214,7 +214,7 @@ def test_a_grid_goes_on_without_its_reader(here: Path) -> None:
 TALK = """
 import sys, time
 from pathlib import Path
-from unissl.cli.process import prepare_process
+from unissl.utils.process import prepare_process
 def prepare():
     prepare_process()
     for _ in range(3):
@@ -223,10 +223,10 @@ def prepare():
 """
 GRID = """
 import sys
-import talk, unissl.cli.process
+import talk, unissl.utils.process
 from unissl_paper.grid import scales
 scales.MINI_BUDGET.update(steps=2, evaluations=1)
-unissl.cli.process.prepare_process = talk.prepare
+unissl.utils.process.prepare_process = talk.prepare
 if __name__ == "__main__":
     from unissl.cli import main
     main()

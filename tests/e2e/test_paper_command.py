@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from cli_helpers import Refuses, call, succeed
 
-from unissl.cli.paper_run import summarise
 from unissl.errors import UserError
 from unissl_paper.grid import scales
 from unissl_paper.grid.worker import Report
+from unissl_paper.run import summarise
 
 TWO_RUNS = (
     "paper",

@@ -8,10 +8,10 @@ import pytest
 from cli_helpers import QUICK, call, make_photos, succeed
 from rich.table import Table
 
-from unissl.cli.paper_run import show_progress
-from unissl.cli.printing import show
 from unissl.utils import progress
+from unissl.utils.printing import show
 from unissl_paper.grid.worker import Report, Task
+from unissl_paper.run import show_progress
 
 NAMES = ("cat [tabby]", "[/b]:cat:")
 

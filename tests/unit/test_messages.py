@@ -13,10 +13,10 @@ from rich.table import Table
 
 import unissl
 from unissl.cli import _explain
-from unissl.cli.printing import echo, plain_console, show
 from unissl.data.folder.labels import read_label_file
 from unissl.errors import MAX_SENTENCE, UserError, visible
 from unissl.inference.prediction_table import write_csv
+from unissl.utils.printing import echo, plain_console, show
 from unissl.utils.progress import log_to_stderr
 
 HOSTILE = "a\x1b]0;title\x07\x9b2Jb\u202ec"
@@ -75,6 +75,8 @@ def test_csv_on_standard_output_has_none_and_a_file_has_the_exact_name() -> None
 
 
 def test_verbs_print_through_echo() -> None:
-    verbs = sorted((Path(unissl.__file__).parent / "cli").glob("*.py"))
+    package = Path(unissl.__file__).parent
+    paper = [package.with_name("unissl_paper") / name for name in ("cli.py", "run.py")]
+    verbs = [*sorted((package / "cli").glob("*.py")), *paper, package / "utils" / "printing.py"]
     found = [path.name for path in verbs if re.search(r"(?<![.\w])print\(", path.read_text(encoding="utf-8"))]
     assert found == ["printing.py"]

@@ -15,7 +15,7 @@ from unissl import SPINS
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 LOOK = """
 import re, resource, sys
-from unissl.cli.process import prepare_process
+from unissl.utils.process import prepare_process
 
 def huge():
     return int(re.search(r"AnonHugePages:\\s+(\\d+)", open("/proc/self/smaps_rollup").read())[1]) * 1024
@@ -44,7 +44,7 @@ def look() -> list[int]:
 
 LIMITED = """
 import resource
-from unissl.cli.process import prepare_process
+from unissl.utils.process import prepare_process
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 45, resource.RLIM_INFINITY))
 pages = lambda: int(open("/proc/self/statm").read().split()[0])
@@ -71,7 +71,7 @@ def test_freed_memory_serves_again_and_the_reserve_takes_none() -> None:
 
 WAITING = """
 import os, sys
-import unissl.cli.process as machine
+import unissl.utils.process as machine
 
 def look(prepare=machine.prepare_process):
     loaded = "torch" in sys.modules

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -17,7 +16,7 @@ from torch.nn.functional import normalize
 from unissl.ops import soft_regression
 from unissl.ops.linear import LinearClassifier, rank_in_class
 from unissl.ops.neighbours import nearest, spread_labels, transition
-from unissl.types import UNLABELLED
+from unissl.types import UNLABELLED, Labels
 
 LOGISTIC_REGRESSION = "logistic-regression"
 NEAREST_NEIGHBOURS = "nearest-neighbours"
@@ -34,8 +33,6 @@ SPREAD_NEIGHBOURS = 10
 SPREAD_ROUNDS = 50
 MAX_SPREAD = 20_000
 """Unlabelled images of the graph: neighbours among all others take time that grows with the square."""
-
-Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

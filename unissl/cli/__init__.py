@@ -14,10 +14,7 @@ from unissl.cli.demo import demo
 from unissl.cli.evaluate import evaluate
 from unissl.cli.export import export
 from unissl.cli.listings import datasets, methods
-from unissl.cli.paper import paper
 from unissl.cli.predict import predict
-from unissl.cli.printing import echo
-from unissl.cli.process import misread_variable, prepare_process, require_address_space, require_current_folder
 from unissl.cli.report import report
 from unissl.cli.split import split
 from unissl.cli.train import train
@@ -25,8 +22,11 @@ from unissl.distributed.group import launched, processes
 from unissl.errors import NOT_ENOUGH_MEMORY, UserError, is_memory_shortage, one_sentence
 from unissl.training.signals import exit_on_signal, interrupt_message
 from unissl.utils.current_folder import ignore_current_folder
+from unissl.utils.printing import echo
+from unissl.utils.process import misread_variable, prepare_process, require_address_space, require_current_folder
 from unissl.utils.progress import log_to_stderr
 from unissl.utils.streams import OUTPUT_LOST, OutputLost, steady_streams
+from unissl_paper.cli import paper
 
 app = App(
     suppress_keyboard_interrupt=False,  # its message says what is kept

@@ -27,10 +27,10 @@ def list_() -> None:
 
     from rich.table import Column, Table
 
-    from unissl.cli.printing import echo, show
     from unissl.utils.cache import cache_folder
     from unissl.utils.cache_contents import list_cache
     from unissl.utils.file_names import printable
+    from unissl.utils.printing import echo, show
 
     items = list_cache()
     if items:
@@ -56,9 +56,9 @@ def clear(*, older_than: Days = None, all_: Flag = False) -> None:
         older_than: Remove what was not used for so many days.
         all_: Remove everything.
     """
-    from unissl.cli.printing import echo
     from unissl.utils.cache_contents import clear_cache
     from unissl.utils.file_names import printable
+    from unissl.utils.printing import echo
 
     if all_ == (older_than is not None):
         raise UserError("Say what to remove: either --older-than DAYS or --all.")

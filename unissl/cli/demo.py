@@ -31,7 +31,6 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     from rich.table import Table
 
     from unissl.autoconfig.recipes import with_recipe
-    from unissl.cli.printing import plain_console
     from unissl.config import merge, without_none
     from unissl.plots.charts import save
     from unissl.run.config import build_config
@@ -39,6 +38,7 @@ def demo(*, out: Path = Path("runs/demo"), seed: int = 0, steps: int | None = No
     from unissl.run_folder import RunFolder
     from unissl.training.signals import stop_hint
     from unissl.utils.atomic import write_json
+    from unissl.utils.printing import plain_console
 
     top = RunFolder(out)
     if top.holds_run or not any(RunFolder(out / name).holds_run for name in METHODS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unissl.cli.printing import echo
+from unissl.utils.printing import echo
 
 
 def evaluate(run: Path, /, *, test: Path | None = None) -> None:
@@ -18,7 +18,6 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     """
     from rich.table import Table
 
-    from unissl.cli.printing import show
     from unissl.config import read_toml
     from unissl.errors import UserError
     from unissl.inference.evaluate import evaluate_model
@@ -27,6 +26,7 @@ def evaluate(run: Path, /, *, test: Path | None = None) -> None:
     from unissl.run_folder import RunFolder
     from unissl.splits.open_set import announce_data, load_data
     from unissl.types import ImageTable
+    from unissl.utils.printing import show
 
     folder = RunFolder(run)
     model = load_model(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unissl.cli.printing import echo
+from unissl.utils.printing import echo
 
 
 def export(run: Path, /, *, format: str = "onnx", out: Path | None = None) -> None:

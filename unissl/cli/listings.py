@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.table import Column, Table
 
-from unissl.cli.printing import echo, show
+from unissl.utils.printing import echo, show
 
 
 def datasets(*, markdown: bool = False) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unissl.cli.printing import echo
 from unissl.errors import UserError
+from unissl.utils.printing import echo
 
 if TYPE_CHECKING:
     from unissl.evaluation.selective import SelectiveAccuracy

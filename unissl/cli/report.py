@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unissl.cli.printing import echo
 from unissl.errors import UserError
+from unissl.utils.printing import echo
 
 PAGE_SUFFIXES = ("", ".htm", ".html")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from unissl.cli.options import DataOptions, Overrides, combine_overrides
-from unissl.cli.printing import echo
+from unissl.utils.printing import echo
 
 
 def split(
@@ -30,13 +30,13 @@ def split(
     from rich.table import Table
 
     from unissl.autoconfig.recipes import with_recipe
-    from unissl.cli.printing import show
     from unissl.errors import UserError
     from unissl.run.config import build_config, fit_to_data
     from unissl.run.inputs import build_split
     from unissl.splits import write_split
     from unissl.splits.open_set import load_data
     from unissl.types import OOD, UNLABELLED
+    from unissl.utils.printing import show
 
     settings = build_config(with_recipe(combine_overrides((data or DataOptions()).tree(), config, set_), recipe))
     if out is not None and out.exists():

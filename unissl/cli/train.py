@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unissl.cli.options import DataOptions, Overrides, combine_overrides
-from unissl.cli.printing import echo
+from unissl.utils.printing import echo
 
 if TYPE_CHECKING:
     from unissl.run.pipeline import Run
@@ -38,39 +38,23 @@ def train(
 
     Example: unissl train --images photos/ --labels labels.csv --out runs/first
 
-    Parameters
-    ----------
-    method
-        sage, fixmatch, labels-only, ... (see `unissl methods`).
-    recipe
-        Starting point of the configuration: paper, short, photos or digits; by default the one that suits the data.
-    config
-        TOML file with differences from the recipe.
-    out
-        Run folder; by default runs/DATA-METHOD-SEED.
-    steps
-        Training steps.
-    minutes
-        Total time budget, including baseline and report; converted to a step count before training.
-    net
-        Network: wrn-28-2, a pretrained backbone, timm:NAME, hf:OWNER/NAME, NAME@FILE or module:factory.
-    device
-        cpu, cuda or mps.
-    threads
-        CPU threads.
-    set_
-        Any other setting as key=value, e.g. --set method.walk_steps=3; may be repeated.
-    resume
-        Resume the run in --out, bit for bit; with auto, start it if there is none yet, so that torchrun or a scheduler
-        can repeat the command.
-    baseline
-        Train the labels-only baseline, in OUT/baseline.
-    report
-        Write OUT/report.html at the end; by default for images of your own.
-    fast
-        For images of your own: no augmented views and no fine-tuning, for a first look in a third of the time.
-    quiet
-        Print only warnings and the result.
+    Args:
+        method: sage, fixmatch, labels-only, ... (see `unissl methods`).
+        recipe: Starting point of the configuration: paper, short, photos or digits; by default one that suits the data.
+        config: TOML file with differences from the recipe.
+        out: Run folder; by default runs/DATA-METHOD-SEED.
+        steps: Training steps.
+        minutes: Total time budget, including baseline and report; converted to a step count before training.
+        net: Network: wrn-28-2, a pretrained backbone, timm:NAME, hf:OWNER/NAME, NAME@FILE or module:factory.
+        device: cpu, cuda or mps.
+        threads: CPU threads.
+        set_: Any other setting as key=value, e.g. --set method.walk_steps=3; may be repeated.
+        resume: Resume the run in --out, bit for bit; with auto, start it if there is none yet, so that torchrun or
+            a scheduler can repeat the command.
+        baseline: Train the labels-only baseline, in OUT/baseline.
+        report: Write OUT/report.html at the end; by default for images of your own.
+        fast: For images of your own: no augmented views and no fine-tuning, for a first look in a third of the time.
+        quiet: Print only warnings and the result.
     """
     from unissl import api
     from unissl.config import without_none

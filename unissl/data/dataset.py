@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from unissl.config import Settings
 from unissl.data.groups import hold_out_groups
 from unissl.errors import UserError, shortened
-from unissl.types import ImageTable
+from unissl.types import ImageTable, Labels, Pixels, Rows
 
 MAX_CLASSES = 100_000
 """Of numbered classes; a label of a billion is a mistake, and as many names would fill the memory."""
@@ -72,7 +71,7 @@ class Dataset:
     """Split settings of the published comparisons, the defaults for this data set."""
 
 
-def channel_mean_std(images: npt.NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_mean_std(images: Pixels) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and std of each channel in 0..1 units, from at most 10,000 evenly spaced images, rounded to 4 digits.
 
     Pixel values are counted, not summed, so the result is exact and the same for every chunking and machine.
@@ -92,9 +91,7 @@ def channel_mean_std(images: npt.NDArray[np.uint8]) -> tuple[tuple[float, ...], 
     return tuple(round(float(m), 4) for m in mean), tuple(round(float(s), 4) or 1.0 for s in std)
 
 
-def choose_holdout(
-    labels: npt.NDArray[np.int64], count: int, groups: npt.NDArray[np.int64] | None = None
-) -> npt.NDArray[np.int64]:
+def choose_holdout(labels: Labels, count: int, groups: Rows | None = None) -> Rows:
     """``count`` labelled rows for testing, ascending, stratified by class; with ``groups`` at most as many, of whole
     groups.
 
@@ -145,7 +142,7 @@ def sort_class_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(unique))
 
 
-def numbered_classes(labels: npt.NDArray[np.int64], where: str) -> tuple[str, ...]:
+def numbered_classes(labels: Labels, where: str) -> tuple[str, ...]:
     """The names 0, 1, ... up to the largest label."""
     largest = int(labels.max(initial=-1))
     if largest >= MAX_CLASSES:

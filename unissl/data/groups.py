@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.errors import UserError, shortened
-
-Rows = npt.NDArray[np.int64]
+from unissl.types import Rows
 
 
 def number_groups(names: Sequence[str | None]) -> Rows:

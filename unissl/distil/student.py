@@ -26,6 +26,7 @@ from unissl.nets.bf16 import bf16_matmul
 from unissl.nets.heads import LinearHead
 from unissl.ops import soft_regression
 from unissl.ops.losses import cross_entropy
+from unissl.types import Rows
 from unissl.utils.mmap_rows import whole
 from unissl.utils.progress import Progress
 
@@ -38,8 +39,6 @@ LABEL_WEIGHT = 0.5
 START_WEIGHT = 3.0
 """Weight of a labelled image, relative to an unlabelled one, in the regression that the classifier starts from."""
 PREDICT_BATCH = 256
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

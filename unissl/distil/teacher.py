@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 
 from unissl.features.scaler import FEATURE_NORM
 from unissl.ops.neighbours import agreement, nearest, spread_labels, transition
-from unissl.types import UNLABELLED
+from unissl.types import UNLABELLED, Labels
 
 LEARNT_SHARE = 0.25
 """Share of the learnt feature in the squared norm of the concatenated one."""
@@ -43,7 +43,6 @@ MIN_SHARE = 0.2
 MAX_ITER = 300
 
 Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int64]
 
 
 def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_classes: int, k_neighbours: int) -> Tensor:

@@ -17,10 +17,9 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from unissl.errors import UserError
-from unissl.types import MISSING_WORDS, UNLABELLED
+from unissl.types import MISSING_WORDS, UNLABELLED, Bools, Labels, is_unlabelled
 
 Values = npt.NDArray[Any]
-Codes = npt.NDArray[np.int64]
 
 
 class InvalidInput(UserError, ValueError):
@@ -38,7 +37,7 @@ def as_value_errors() -> Iterator[None]:
         raise InvalidInput(str(error)) from error
 
 
-def read_labels(y: Any) -> tuple[Values, Codes]:
+def read_labels(y: Any) -> tuple[Values, Labels]:
     """The classes (C,) in ascending order and, for each row, the index of its class, or -1 (n,)."""
     values, is_labelled = read_values(y)
     labels = values[is_labelled]
@@ -50,7 +49,7 @@ def read_labels(y: Any) -> tuple[Values, Codes]:
     return classes, codes
 
 
-def read_values(y: Any) -> tuple[Values, npt.NDArray[np.bool_]]:
+def read_values(y: Any) -> tuple[Values, Bools]:
     """``y`` as an array (n,), and which of its rows are labelled (n,)."""
     array = np.asarray(y)
     if array.dtype.kind in "US" and not isinstance(y, np.ndarray):
@@ -67,9 +66,9 @@ def read_values(y: Any) -> tuple[Values, npt.NDArray[np.bool_]]:
     return values, np.asarray(values != UNLABELLED, dtype=np.bool_)
 
 
-def _read_objects(values: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
+def _read_objects(values: Values) -> tuple[Values, Bools]:
     """Text stays as it is; numbers that are stored as objects become an array of numbers."""
-    is_labelled = np.array([not _is_missing(value) for value in values], dtype=np.bool_)
+    is_labelled = np.array([not is_unlabelled(value) for value in values], dtype=np.bool_)
     labels = values[is_labelled]
     if all(isinstance(value, str) for value in labels):
         _check_text(labels)
@@ -86,12 +85,6 @@ def _read_objects(values: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
     filled = np.full(len(values), UNLABELLED, dtype=np.result_type(numbers.dtype, np.int8))
     filled[is_labelled] = numbers
     return filled, is_labelled
-
-
-def _is_missing(value: object) -> bool:
-    if value is None or type(value).__name__ == "NAType":  # pandas' NA, which has no truth value
-        return True
-    return isinstance(value, int | float | np.number) and bool(value == UNLABELLED or value != value)
 
 
 def _check_text(values: Values) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from unissl.autoconfig.recipes import with_recipe
 from unissl.autoconfig.suggest import suggest_config
 from unissl.config import ConfigTree, check, merge
-from unissl.estimators.labels import Codes
 from unissl.estimators.training import Fit, forked_generator, raise_interrupts
 from unissl.inference.model import Model, load_model
 from unissl.run import pipeline
@@ -20,7 +19,7 @@ from unissl.run.given_images import store_images
 from unissl.run.predictions_io import read_pool_predictions
 from unissl.run.setup import setup_device
 from unissl.run_folder import RunFolder
-from unissl.types import UNLABELLED, Floats, Pixels
+from unissl.types import UNLABELLED, Floats, Labels, Pixels
 from unissl.utils.progress import log
 
 
@@ -30,14 +29,14 @@ class FittedModel:
 
     image_shape: tuple[int, ...]
     model: Model
-    columns: Codes
+    columns: Labels
     """Position (C,) of each class among the classes of the model, which has its own order."""
 
     def predict_proba(self, images: Pixels) -> Floats:
         return self.model.predict_proba(images)[:, self.columns]
 
 
-def train_photos(settings: ConfigTree, images: Pixels, codes: Codes, class_names: Sequence[str], *, fast: bool) -> Fit:
+def train_photos(settings: ConfigTree, images: Pixels, codes: Labels, class_names: Sequence[str], *, fast: bool) -> Fit:
     """Train on images (n, h, w, channels) with ``codes`` (n,), the index of the class of each or -1.
 
     If all images are labelled, copies of them are the pool.

@@ -17,13 +17,12 @@ from scipy.special import log_softmax
 
 from unissl.evaluation.calibrators import IDENTITY, Calibrator, all_calibrators, log_probabilities
 from unissl.evaluation.calibrators.base import Floats, Labels
+from unissl.types import Bools
 
 BINS = 10
 """Equal intervals of confidence in the reliability diagram."""
 MIN_LABELS = 50
 """With fewer labels no calibrator is fitted."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

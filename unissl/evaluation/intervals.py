@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
+from unissl.types import Bools
+
 Z = 1.959963984540054
 """Standard deviations that hold 95 % of a normal distribution."""
 

@@ -11,16 +11,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.evaluation.intervals import Interval, wilson_interval
+from unissl.types import Bools, Floats
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 TRUSTED = 0.95
 """Accuracy from which on predictions may be taken without a look."""
-
-Floats = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

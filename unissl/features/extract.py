@@ -36,7 +36,7 @@ from unissl.features.known_rows import KnownRows, digest_keys, row_digests, writ
 from unissl.features.scaler import Features, FeatureScaler
 from unissl.nets.bf16 import to_bf16
 from unissl.nets.external import check_input_size
-from unissl.types import ImageTable
+from unissl.types import ImageTable, Rows
 from unissl.utils.cache import cached
 
 BATCH = 64
@@ -46,7 +46,6 @@ VIEW_INDEPENDENT = {"cached_views", "feature_dropout", "labelled_feature_dropout
 
 FeatureMaps = npt.NDArray[np.float16]
 Images = npt.NDArray[np.uint8]
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,8 @@ def extract_features(
         if map_shape is not None:
             row_bytes["maps"] = num_views * int(np.prod(map_shape)) * 2
         digests = row_digests(pixels)
-        nets = {"none": net} | dict.fromkeys(view_names(copies), to_bf16(net, bf16) if copies else net)
+        strong = [f"strong{copy}" for copy in range(copies)]
+        nets = {"none": net} | dict.fromkeys(strong, to_bf16(net, bf16) if copies else net)
 
         @torch.inference_mode()
         def compute(missing: Rows) -> Iterator[list[npt.NDArray[Any]]]:
@@ -143,8 +143,3 @@ def pixel_hash(images: Images) -> str:
 
 def rows_hash(rows: Rows) -> str:
     return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
-
-
-def view_names(copies: int) -> list[str]:
-    """The augmented views of an image that are cached."""
-    return [f"strong{copy}" for copy in range(copies)]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unissl.types import Rows
 from unissl.utils.cache import Entry, entries, save_array
 from unissl.utils.partial_rows import PartialRows
 from unissl.utils.progress import Progress
@@ -28,7 +30,6 @@ PER_TABLE = ("pixels", "shape", "rows")
 """Settings that differ between tables whose rows can be shared."""
 
 Bytes = npt.NDArray[np.uint8]
-Rows = npt.NDArray[np.int64]
 Compute = Callable[[Rows], Iterator[Sequence[npt.NDArray[Any]]]]
 """For rows of the table, in ascending order: blocks (n, ...) for some of them after the other, one for each file."""
 
@@ -61,22 +62,16 @@ class KnownRows:
         missing: dict[bytes, list[int]] = {}
         for row in wanted:
             missing.setdefault(digests[row].tobytes(), []).append(int(row))
-        for entry in self._alike(kind, settings):
+        family = _family(settings)
+        for entry in islice(entries(kind), MAX_ENTRIES):
+            if DIGESTS not in entry.arrays or _family(entry.settings) != family:
+                continue
             self.found.append(entry)
             for row, digest in enumerate(np.asarray(entry.arrays[DIGESTS])):
                 for own in missing.pop(digest.tobytes(), ()):
                     self.entry[own], self.row[own] = len(self.found) - 1, row
             if not missing:
                 break
-
-    @staticmethod
-    def _alike(kind: str, settings: Mapping[str, Any]) -> Iterator[Entry]:
-        family = _family(settings)
-        for number, entry in enumerate(entries(kind)):
-            if number == MAX_ENTRIES:
-                return
-            if DIGESTS in entry.arrays and _family(entry.settings) == family:
-                yield entry
 
     def __contains__(self, row: int) -> bool:
         return bool(self.entry[row] >= 0)

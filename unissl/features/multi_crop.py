@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from unissl import __version__
 from unissl.augment.views import normalise
@@ -23,11 +21,11 @@ from unissl.data.images.decode import Unreadable, decode_stream
 from unissl.data.images.resize import CENTER_CROP, CenterCrop, Letterbox, MultiCrop
 from unissl.errors import UserError
 from unissl.features.backbone import extracts_in_bf16, forward_features, load_backbone, normalisation, weights_hash
-from unissl.features.extract import BATCH, Rows, pixel_hash, rows_hash
+from unissl.features.extract import BATCH, pixel_hash, rows_hash
 from unissl.features.known_rows import KnownRows, row_digests, write_rows
 from unissl.features.scaler import Features
 from unissl.nets.bf16 import to_bf16
-from unissl.types import ImageTable
+from unissl.types import ImageTable, Pixels, Rows
 from unissl.utils.cache import cached
 
 ZOOM = 0.6
@@ -36,9 +34,6 @@ CROPS = MultiCrop((CENTER_CROP, CenterCrop(middle=ZOOM), Letterbox()))
 """The centre crop first: it shows whether a file has changed since it was decoded."""
 MAX_DIFFERENCE = 2.0
 """Mean absolute difference of that crop, in levels of 255, up to which a file counts as unchanged."""
-
-
-Strip = npt.NDArray[np.uint8]
 
 
 def multi_crop_features(
@@ -67,7 +62,8 @@ def multi_crop_features(
         def compute(missing: Rows) -> Iterator[list[Features]]:
             strips = decode_crops(table, missing)
             for _ in range(0, len(missing), BATCH):
-                crops = split_strips(islice(strips, BATCH), device)
+                strip = torch.from_numpy(np.stack(list(islice(strips, BATCH)))).to(device)
+                crops = strip.chunk(num_crops, dim=2)  # (n, s, s, channels) each
                 inputs = [normalise(crop, *normalisation(channels)) for crop in crops]
                 yield [np.stack([forward_features(net, crop, maps=False)[0] for crop in inputs], 1)]
 
@@ -82,7 +78,7 @@ def multi_crop_features(
     return tuple(features[:, crop] for crop in range(num_crops))
 
 
-def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Strip]:
+def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Pixels]:
     """The further crops side by side, (s, 2 s, channels), for each of the ``wanted`` rows of a table in turn."""
     assert table.originals is not None
     size, channels = table.images.shape[2:]
@@ -101,10 +97,3 @@ def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Strip]:
         yield pixels[:, size:]
     if decoded < len(wanted):
         raise UserError(f"{len(wanted) - decoded} of {len(table)} images no longer exist; restore them.")
-
-
-def split_strips(strips: Iterator[Strip], device: torch.device) -> list[Tensor]:
-    """Strips of crops, cut into crops (n, s, s, channels)."""
-    strip = torch.from_numpy(np.stack(list(strips))).to(device)
-    side = strip.shape[1]
-    return [strip[:, :, left : left + side] for left in range(0, strip.shape[2], side)]

@@ -12,18 +12,16 @@ has k edges per row, and memory grows with n (k + C).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from unissl.ops.neighbours import Floats
+from unissl.types import Labels
 
 SHARE = 0.95
 """a, the share of a walk that goes on at each step."""
 TOLERANCE = 1e-10
 """Residual relative to Y at which the solution stands: rows far from all labels have little mass, and it decides."""
 MAX_ROUNDS = 500
-
-Labels = npt.NDArray[np.int64]
 
 
 def consensus_labels(graph: sparse.csr_array, labels: Labels, num_classes: int, share: float = SHARE) -> Floats:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Labels = npt.NDArray[np.int64]
+from unissl.types import Labels
 
 
 @dataclass(frozen=True)

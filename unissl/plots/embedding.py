@@ -13,8 +13,8 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from unissl.plots.charts import GREY, HUES, PANEL, new_figure, plain
+from unissl.types import Floats
 
-Floats = npt.NDArray[np.float32]
 ITERATIONS = 400
 """Less than half of scikit-learn's default: the clusters are stable by then, and only their outlines still move."""
 MARKERS = ("o", "^")

@@ -194,13 +194,13 @@ def steps_from_minutes(
     """The configuration with the number of steps that fits into its minutes; fewer than ``min_steps`` are refused."""
     minutes, reserved = config.train.minutes, reserved or ReservedTime()
     assert minutes is not None
-    cost = measure_cost(config, state, batches, reserved)
+    per_step, overhead = measure_cost(config, state, batches, reserved)
 
     def fitting() -> int:
-        other = reserved.seconds() + cost.overhead
-        steps = steps_within(60 * minutes - other, cost.per_step)
+        other = reserved.seconds() + overhead
+        steps = steps_within(60 * minutes - other, per_step)
         if steps < min_steps:
-            needed = math.ceil((other + min_steps * cost.per_step) / 60)
+            needed = math.ceil((other + min_steps * per_step) / 60)
             raise UserError(
                 f"{minutes:g} minutes are too short for {min_steps} training steps here, and fewer mean nothing; give "
                 f"--minutes {max(needed, math.floor(minutes) + 1)}, or leave out --minutes."
@@ -217,16 +217,9 @@ def steps_within(seconds: float, per_step: float) -> int:
     return max(1, int(seconds / per_step))
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of one step of everything that will be trained, and of all evaluations."""
-
-    per_step: float
-    overhead: float
-
-
-def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserved: ReservedTime) -> Cost:
-    """Time discarded steps of the method and of its baseline, and an evaluation."""
+def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserved: ReservedTime) -> tuple[float, float]:
+    """Seconds of one step of everything that will be trained, and of all evaluations, from discarded steps of the
+    method and of its baseline, and an evaluation."""
     rng = torch.get_rng_state()
     timer = StepTimer(config, state, batches)
     per_step = seconds_per_call(timer.step)
@@ -245,7 +238,7 @@ def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserve
     runs = 1 if reserved.baseline is None else 2
     overhead = runs * per_image * (per_evaluation * (config.train.evaluations + 1) + pool)
     torch.set_rng_state(rng)
-    return Cost((1 + reserved.refits) * per_step, overhead)
+    return (1 + reserved.refits) * per_step, overhead
 
 
 def fit_distil_epochs(inputs: RunInputs, seconds: float) -> tuple[RunConfig, float]:

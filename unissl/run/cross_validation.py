@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from unissl.distributed.collectives import broadcast_from_main
 from unissl.errors import UserError
@@ -32,7 +31,6 @@ from unissl.run.readout import refit_head, shipped_parameters
 from unissl.run.schema import CrossValidation, require
 from unissl.run.setup import build_training_on, predict_with_ema, restore_latest
 from unissl.run_folder import RunFolder
-from unissl.training.learner import Learner
 from unissl.utils.atomic import explain_disk_errors, read_json, require_real_folder, write_json
 from unissl.utils.progress import followed_by
 
@@ -69,7 +67,8 @@ def cross_validate(folder: RunFolder, inputs: RunInputs) -> CrossValidated | Non
     folds = inputs.folds
     if not folds:
         return None
-    expected = _rows_and_truth(inputs, np.sort(np.concatenate(folds)))
+    tested = np.sort(np.concatenate(folds))
+    expected = _rows_and_truth(inputs, tested)
     stored = broadcast_from_main(lambda: _read_finished(folder.cross_validation, expected, inputs.split.num_classes))
     labels = len(inputs.split.labelled)
     predicted, confidence = np.full(labels, -1, dtype=np.int64), np.zeros(labels)
@@ -77,7 +76,6 @@ def cross_validate(folder: RunFolder, inputs: RunInputs) -> CrossValidated | Non
         for number, held_out in enumerate(folds):
             predicted[held_out], confidence[held_out] = _refit(folder, inputs, held_out, number)
     else:
-        tested = np.sort(np.concatenate(folds))
         predicted[tested], confidence[tested] = stored["predicted"], stored["confidence"]
     result = write_held_out(folder, inputs, CrossValidated(predicted, confidence))
     broadcast_from_main(lambda: _remove(require_real_folder(folder.path, "folds")))
@@ -150,13 +148,9 @@ def _are_predictions(columns: object, count: int, num_classes: int) -> bool:
     values = [columns.get(name) for name in COLUMNS]
     return (
         all(isinstance(column, list) and len(column) == count for column in values)
-        and all(is_class(value, num_classes) for value in columns["predicted"])
+        and all(type(value) is int and 0 <= value < num_classes for value in columns["predicted"])
         and all(type(value) is float and 0 <= value <= 1 for value in columns["confidence"])
     )
-
-
-def is_class(value: object, num_classes: int) -> bool:
-    return type(value) is int and 0 <= value < num_classes
 
 
 def _read_finished_refit(path: Path, count: int, num_classes: int) -> dict[str, list[Any]] | None:
@@ -184,7 +178,8 @@ def _refit(folder: RunFolder, inputs: RunInputs, held_out: Positions, number: in
     restore_latest(fold, state, config_hash(config), config.machine.threads)
     title = f"{config.method.name}, cross-validation {number + 1} of {len(inputs.folds)}"
     with followed_by(len(inputs.folds) - number - 1):
-        fit(config, state, batches, fold, _no_evaluation, title=title)
+        # A refit evaluates nothing during training.
+        fit(config, state, batches, fold, lambda *_: ({}, np.zeros(0, dtype=np.int64)), title=title)
     rows = inputs.split.labelled[held_out]
     if inputs.distils:
         preds = predict_without_fine_tuning(inputs, split, state, batches, rows)
@@ -202,8 +197,3 @@ def _remove(path: Path) -> None:
     with explain_disk_errors(path):
         if path.exists():
             shutil.rmtree(path)
-
-
-def _no_evaluation(learner: Learner, shadow: Mapping[str, Tensor]) -> tuple[dict[str, Any], Positions]:
-    """A refit evaluates nothing during training."""
-    return {}, np.zeros(0, dtype=np.int64)

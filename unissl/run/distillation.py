@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,10 +29,9 @@ from unissl.nets.heads import LinearHead
 from unissl.run.inputs import RunInputs
 from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
-from unissl.types import UNLABELLED, Split
+from unissl.types import UNLABELLED, Rows, Split
 from unissl.utils.mmap_rows import whole
 
-Rows = npt.NDArray[np.int64]
 BLOCK = 4096
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data.groups import deal_groups
-from unissl.types import Split
+from unissl.types import Labels, Rows, Split
 
-Positions = npt.NDArray[np.int64]
+Positions = Rows
 
 
-def make_folds(
-    labels: npt.NDArray[np.int64], folds: int, seed: int, groups: npt.NDArray[np.int64] | None = None
-) -> list[Positions]:
+def make_folds(labels: Labels, folds: int, seed: int, groups: Rows | None = None) -> list[Positions]:
     """Positions of the labels that each refit leaves out: every label once, stratified by class; with ``groups``, a
     number per label, labels of one group together.
 
@@ -37,7 +34,7 @@ def make_folds(
     return [np.sort(np.array(fold, dtype=np.int64)) for fold in positions if fold]
 
 
-def without_labels(split: Split, held_out: Positions, groups: npt.NDArray[np.int64] | None = None) -> Split:
+def without_labels(split: Split, held_out: Positions, groups: Rows | None = None) -> Split:
     """The split without some of its labelled images and, with ``groups``, a number per row of the table, without
     unlabelled images of their groups."""
     kept = np.setdiff1d(np.arange(len(split.labelled)), held_out)

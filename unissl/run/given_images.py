@@ -7,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from unissl.config import ConfigTree
 from unissl.data.dataset import require_distinct_names, sort_class_names
 from unissl.errors import UserError, shortened
 from unissl.run_folder import RunFolder
-from unissl.types import MISSING_WORDS, UNLABELLED
+from unissl.types import MISSING_WORDS, UNLABELLED, is_unlabelled
 from unissl.utils.atomic import explain_disk_errors, write_atomically, write_text
 from unissl.utils.csv_cells import to_cell
 
@@ -115,7 +114,7 @@ def _label_name(label: Any, what: str) -> str:
     """The name of a class or group, empty for a missing one."""
     if not isinstance(label, np.generic) and getattr(label, "ndim", None) == 0:
         label = label.item()  # of a torch tensor
-    if _is_missing(label) or (isinstance(label, int | float | np.number) and label == UNLABELLED):
+    if is_unlabelled(label):
         return ""
     if isinstance(label, bytes) or (hasattr(label, "__len__") and not isinstance(label, str)):
         raise UserError(f"A {what} is given as {type(label).__name__}; give text or a number, or None.")
@@ -128,10 +127,3 @@ def _label_name(label: Any, what: str) -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in name):
         raise UserError(f"The {what} {shortened(name)!a} is not Unicode, and no file could hold it; rename it.")
     return name
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, or differs from itself as NaN and NaT do; pandas' NA does not even say whether."""
-    if value is None or type(value).__name__ == "NAType":
-        return True
-    return isinstance(value, float | np.generic | datetime) and bool(value != value)

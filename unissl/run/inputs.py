@@ -6,7 +6,6 @@ import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from unissl.augment import AugmentConfig
@@ -36,9 +35,7 @@ from unissl.nets.heads import MLPHead
 from unissl.run.config import RunConfig
 from unissl.run.folds import make_folds
 from unissl.splits import make_split
-from unissl.types import ImageTable, Split
-
-Rows = npt.NDArray[np.int64]
+from unissl.types import ImageTable, Rows, Split
 
 
 @dataclass(frozen=True)

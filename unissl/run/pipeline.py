@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from unissl.augment.feature_views import FeatureViews
@@ -48,12 +47,10 @@ from unissl.splits.open_set import load_data
 from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
-from unissl.types import OOD
+from unissl.types import OOD, Rows
 from unissl.utils.allocator import keep_freed_memory
 from unissl.utils.atomic import read_json, write_text
 from unissl.utils.progress import followed_by, log
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

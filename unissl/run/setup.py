@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,10 +29,8 @@ from unissl.training.checkpoint import TrainState
 from unissl.training.ema import Ema
 from unissl.training.learner import Learner
 from unissl.training.optim import build_optimizer
-from unissl.types import DataInfo, Split
+from unissl.types import DataInfo, Rows, Split
 from unissl.utils.cpu import cpu_count
-
-Rows = npt.NDArray[np.int64]
 
 
 def setup_device(machine: MachineConfig) -> torch.device:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from unissl.augment.feature_views import FeatureViews
 from unissl.baselines import LinearClassifier, SimpleClassifier, choose_strength, fit_simple_baselines
-from unissl.evaluation.intervals import Bools, paired_gain
+from unissl.evaluation.intervals import paired_gain
 from unissl.evaluation.metrics import score
 from unissl.evaluation.predictions import Predictions
 from unissl.run.cross_validation import CrossValidated, confidences
 from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
-from unissl.types import UNLABELLED, Split
+from unissl.types import UNLABELLED, Bools, Split
 
 MIN_EVIDENCE = 1.64
 """Standard errors by which a baseline has to be better than the method in cross-validation to be shipped. The method

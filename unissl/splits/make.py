@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     Field,
     NonNegativeInt,
@@ -28,9 +27,7 @@ from unissl.config import Settings
 from unissl.data.groups import hold_out_groups
 from unissl.errors import UserError
 from unissl.splits.distributions import Distribution, class_counts
-from unissl.types import OOD, UNLABELLED, Split
-
-Rows = npt.NDArray[np.int64]
+from unissl.types import OOD, UNLABELLED, Rows, Split
 
 
 class SplitConfig(Settings):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data import DataConfig, Dataset, load
 from unissl.data.dataset import derived_content, require_two_classes
@@ -18,7 +17,7 @@ from unissl.data.folder.index import FolderIndex
 from unissl.data.images.resize import scale_arrays
 from unissl.errors import UserError, did_you_mean
 from unissl.splits import SplitConfig
-from unissl.types import OOD, ImageTable
+from unissl.types import OOD, ImageTable, Pixels
 from unissl.utils.progress import log
 
 
@@ -97,7 +96,7 @@ def _append(table: ImageTable, other: ImageTable, classes: int | None) -> ImageT
     )
 
 
-def _with_channels(images: npt.NDArray[np.uint8], channels: int) -> npt.NDArray[np.uint8]:
+def _with_channels(images: Pixels, channels: int) -> Pixels:
     """Grey as three equal channels, or three as their grey value by the usual weights (ITU-R 601)."""
     if images.shape[3] == channels:
         return images

@@ -106,13 +106,12 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, overwrite: 
             draft.unlink(missing_ok=True)
             open_regular(draft, "xb").close()  # made here, for a link of this name would be written through
             write(draft)
-            with draft.open("rb") as handle:
-                os.fsync(handle.fileno())
+            flush(draft)
             if overwrite:
                 os.replace(draft, path)
             else:
                 _move_to_unused(draft, path)
-            _sync_folder(path.parent)
+            flush(path.parent)
         finally:
             draft.unlink(missing_ok=True)
 
@@ -129,12 +128,16 @@ def _move_to_unused(draft: Path, path: Path) -> None:
         os.replace(draft, path)
 
 
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
+def flush(path: Path) -> None:
+    """Flush a file or folder to disk, so that a power cut cannot leave a name without its content."""
+    if os.name == "nt" and path.is_dir():
         return  # Windows opens no folders
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot flush folders
+            raise
     finally:
         os.close(descriptor)
 

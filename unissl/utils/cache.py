@@ -29,7 +29,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 
 from unissl.errors import UserError
-from unissl.utils.atomic import open_regular, require_real_folder, require_regular_file
+from unissl.utils.atomic import flush, open_regular, require_real_folder, require_regular_file
 from unissl.utils.bounded_io import MAX_SPLIT_BYTES, open_file, parse_json, read_text
 from unissl.utils.ownership import only_writable_by_user, writable_by_others
 
@@ -165,19 +165,19 @@ def _build(final: Path, about: Mapping[str, Any], build: Build) -> None:
         files = {}
         for path in sorted(path for path in temporary.iterdir() if not path.name.startswith(".")):
             path.chmod(path.stat().st_mode & ~WRITABLE_BY_OTHERS)
-            _flush(path)
+            flush(path)
             files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path), "front": _front(path)}
         manifest = temporary / "manifest.json"
         facts = json.loads(json.dumps({"format": FORMAT, **about, "files": files, "meta": meta}))
         with open_regular(manifest, "wb") as file:
             file.write(json.dumps({**facts, "digest": _digest(facts)}).encode())
-        _flush(manifest)
+        flush(manifest)
         for hidden in temporary.glob(".*"):
             hidden.unlink()
-        _flush(temporary)
+        flush(temporary)
         shutil.rmtree(final, ignore_errors=True)  # an entry of this name is damaged
         temporary.rename(final)
-        _flush(final.parent)
+        flush(final.parent)
     except BaseException as error:
         # A full disk should be freed, and a corrected mistake makes another entry; an interrupted build is resumed.
         if isinstance(error, OSError | UserError) or not (temporary / PARTIAL).exists():
@@ -338,15 +338,3 @@ def _front(path: Path) -> str:
 
 def _digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Flush a file or folder to disk, so that a power cut cannot leave a name without its content."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some file systems cannot flush folders
-            raise
-    finally:
-        os.close(handle)

@@ -46,10 +46,6 @@ class PartialRows:
             for writer in self._writers:
                 writer.__exit__(kind, error, tb)
 
-    @property
-    def num_files(self) -> int:
-        return len(self._writers)
-
     def append(self, blocks: Sequence[npt.NDArray[Any]]) -> None:
         """Write the next rows: a block (n, ...) of any type for each file."""
         rows = [block.reshape(len(block), -1).view(np.uint8) for block in blocks]

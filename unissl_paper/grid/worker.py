@@ -39,7 +39,7 @@ from unissl_paper.grid.storage import (
 )
 
 Prepare = Callable[[], None]
-"""Set-up of a process that trains (:mod:`unissl.cli.process`)."""
+"""Set-up of a process that trains (:mod:`unissl.utils.process`)."""
 LOCK_TIMEOUT = 20.0
 """Seconds. A killed process frees its lock at once; one that holds it for longer will finish the run itself."""
 

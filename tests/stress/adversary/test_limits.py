@@ -99,7 +99,7 @@ def test_a_limit_on_data_that_the_libraries_do_not_work_under(megabytes: int, he
 PEAK = """
 import resource, sys
 from pathlib import Path
-from unissl.cli.process import prepare_process
+from unissl.utils.process import prepare_process
 resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 prepare_process()
 import numpy, scipy.linalg

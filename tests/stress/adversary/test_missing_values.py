@@ -111,7 +111,7 @@ def test_a_missing_value_is_no_label(paths: list[Path], value: Any) -> None:
     assert stored_labels(paths, ["cat", "dog", value, "cat", value]) == ["cat", "dog", None, "cat", None]
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), NAType()])
+@pytest.mark.parametrize("value", [None, float("nan"), NAType(), NaTType(2026, 1, 1)])
 def test_a_missing_value_for_the_estimators(value: Any) -> None:
     assert read_labels(np.array(["cat", "dog", value], dtype=object))[1].tolist() == [0, 1, UNLABELLED]
 

@@ -14,8 +14,8 @@ import pytest
 
 import unissl
 from unissl.cli import main
-from unissl.cli.process import misread_variable
 from unissl.errors import UserError
+from unissl.utils.process import misread_variable
 
 pytestmark = [pytest.mark.adversary, pytest.mark.skipif(os.name != "posix", reason="folders in use stay on Windows")]
 

@@ -24,14 +24,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, require_distinct_names, require_two_classes, sort_class_names
 from unissl.data.folder.labels import FileLabels, read_label_file
 from unissl.data.groups import require_separable
 from unissl.data.images.decode import IMAGE_SUFFIXES, looks_like_image
 from unissl.errors import UserError, did_you_mean
-from unissl.types import UNLABELLED
+from unissl.types import UNLABELLED, Labels, Rows
 from unissl.utils.cache import size_and_time
 
 LABELLED_FOLDERS = {"labeled", "labelled"}
@@ -60,7 +59,7 @@ class FolderIndex:
     root: Path
     files: tuple[str, ...]
     stats: tuple[FileStat, ...]
-    labels: npt.NDArray[np.int64]
+    labels: Labels
     class_names: tuple[str, ...]
     skipped: Skipped = ()
     issues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -72,7 +71,7 @@ class FolderIndex:
     def paths(self) -> list[str]:
         return [os.path.join(self.root, file) for file in self.files]
 
-    def subset(self, rows: npt.NDArray[np.int64]) -> FolderIndex:
+    def subset(self, rows: Rows) -> FolderIndex:
         """These rows only, without ``skipped`` and ``issues``, which belong to the whole folder."""
         files = tuple(self.files[row] for row in rows)
         stats = tuple(self.stats[row] for row in rows)
@@ -105,7 +104,8 @@ def scan_folder(config: DataConfig) -> FolderIndex | None:
     if config.listed_only:
         if config.labels is None:
             raise UserError("data.listed_only uses the files that a label file names; give one with --labels.")
-        index = index_listed(Path(config.root), Path(config.labels))
+        labels = read_label_file(Path(config.labels), Path(config.root), {})  # the folder is not walked
+        index = _training_index(Path(config.root), labels, FolderScan(), config.labels)
     else:
         index = index_folder(Path(config.root), config.labels, test_root, config.follow_links)
     if config.groups == "folder":
@@ -142,11 +142,6 @@ def index_folder(root: Path, labels: str | None, test_root: Path | None, follow_
         )
     index = _training_index(root, FileLabels(label_names, {}), scan, str(root))
     return replace(index, skipped=index.skipped + unused)
-
-
-def index_listed(root: Path, labels: Path) -> FolderIndex:
-    """The files that a label file names, and no others; an empty label is unlabelled. The folder is not walked."""
-    return _training_index(root, read_label_file(labels, root, {}), FolderScan(), str(labels))
 
 
 def _training_index(root: Path, file_labels: FileLabels, scan: FolderScan, where: str) -> FolderIndex:

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -84,9 +84,10 @@ def read_label_file(path: Path, root: Path, images: Iterable[str]) -> FileLabels
     table = _read_table(path)
     matcher = _FileMatcher(path, root, images)
     file_column, label_column, has_header = _find_columns(path, table, matcher)
-    group_column = _find_group_column(path, table.rows[0]) if has_header else None
+    group_column = None
     if has_header:
-        table = table.without_header()
+        group_column = next((i for i, cell in enumerate(table.rows[0]) if cell.lower() == GROUP_COLUMN), None)
+        table = replace(table, rows=table.rows[1:], header_rows=1)
     min_cells = max(file_column, label_column, -1 if group_column is None else group_column) + 1
     short = next((i for i, row in enumerate(table.rows) if len(row) < min_cells), None)
     if short is not None:
@@ -174,9 +175,6 @@ class _Table:
     def column(self, index: int) -> list[str]:
         return [row[index] for row in self.rows]
 
-    def without_header(self) -> _Table:
-        return _Table(self.rows[1:], self.text, self.separator, 1)
-
     def line(self, row: int) -> int:
         """The number of the line that ``rows[row]`` ends in."""
         reader = _parse(self.text, self.separator)
@@ -256,13 +254,6 @@ def _find_columns(path: Path, table: _Table, matcher: _FileMatcher) -> tuple[int
     if count > 1:
         raise UserError(f"{path} has {count} columns named {shortened(name)!r}; rename or remove all but one of them.")
     return file, label, True
-
-
-def _find_group_column(path: Path, header: Sequence[str]) -> int | None:
-    found = [i for i, cell in enumerate(header) if cell.lower() == GROUP_COLUMN]
-    if len(found) > 1:
-        raise UserError(f"{path} has {len(found)} columns named 'group'; rename or remove all but one of them.")
-    return found[0] if found else None
 
 
 class _Folder:

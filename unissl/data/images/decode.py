@@ -42,11 +42,11 @@ from unissl.data.images.issues import (
     is_transparent,
 )
 from unissl.data.images.resize import CENTER_CROP, Resize
+from unissl.types import Pixels
 from unissl.utils.bounded_io import open_file
 from unissl.utils.cpu import cpu_count
 from unissl.utils.daemon_pool import DaemonPool
 
-Pixels = npt.NDArray[np.uint8]
 Encoded = str | bytes | Image.Image
 """A path, the bytes of an image file, or an image that is open already."""
 

@@ -26,10 +26,9 @@ import numpy.typing as npt
 
 from unissl.data.images import registration
 from unissl.data.images.registration import Boxes, Floats, brightness, reduce_cells, reduce_images, reduce_plane
-from unissl.types import ImageTable
+from unissl.types import ImageTable, Rows
 from unissl.utils.mmap_rows import take_rows
 
-Rows = npt.NDArray[np.int64]
 Tables = Sequence[npt.NDArray[np.uint8]]
 Part = Literal["test", "labelled", "pool"]
 Kind = Literal["exact", "near"]

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset, choose_holdout, numbered_classes, require_two_classes
 from unissl.data.images.decode import Unreadable, image_size
 from unissl.data.images.issues import describe_issues
 from unissl.data.store.decode_to_cache import store_encoded
 from unissl.errors import UserError, shortened
-from unissl.types import UNLABELLED, ImageTable
+from unissl.types import UNLABELLED, ImageTable, Labels, Rows
 from unissl.utils.bounded_io import parse_json
 from unissl.utils.cache import Entry, cached, save_array
 from unissl.utils.parquet_file import intact, open_parquet, read_columns
@@ -73,7 +72,7 @@ def parquet_test_table(path: Path, class_names: tuple[str, ...], size: int, chan
     return _table(part, _entry(part, size, channels))
 
 
-def first_images(root: Path, count: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+def first_images(root: Path, count: int) -> tuple[Labels, list[bytes]]:
     """The labels of the training part, and the bytes of its first ``count`` images."""
     columns = [_Columns.of(path) for path in _parts(root).train]
     if not columns:
@@ -113,7 +112,7 @@ class _Part:
     holdout: int | None
     test_classes: tuple[str, ...] | None = None
 
-    def rows(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def rows(self, labels: Labels) -> Rows:
         if self.holdout is None:
             return np.arange(len(labels))
         test_rows = choose_holdout(labels, self.holdout)
@@ -136,7 +135,7 @@ def _table(part: _Part, entry: Entry) -> ImageTable:
     )
 
 
-def _origin(entry: Entry) -> npt.NDArray[np.int64]:
+def _origin(entry: Entry) -> Rows:
     """The row of each image, counted over all files."""
     return np.asarray(entry.arrays["origin"])[entry.arrays["rows"]]
 
@@ -172,7 +171,7 @@ def _entry(part: _Part, size: int | None, channels: int | None = None) -> Entry:
     return cached("parquet", part.files, settings, build)
 
 
-def _checked_classes(part: _Part, columns: Sequence[_Columns], labels: npt.NDArray[np.int64]) -> tuple[str, ...]:
+def _checked_classes(part: _Part, columns: Sequence[_Columns], labels: Labels) -> tuple[str, ...]:
     """The class names, after a check that files and labels agree with them."""
     where = str(part.files[0])
     if len(labels) == 0:
@@ -222,7 +221,7 @@ class _Columns:
             )
         return cls(path, file, image, label, _class_names(schema.metadata or {}, label))
 
-    def labels(self) -> npt.NDArray[np.int64]:
+    def labels(self) -> Labels:
         column = read_columns(self.path, self.file, [self.label]).column(self.label)
         with intact(self.path):
             numbers = column.cast("int64").fill_null(UNLABELLED).to_numpy()
@@ -254,7 +253,7 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...] | 
     return texts if all(text and text.isprintable() for text in texts) else None
 
 
-def _select(columns: Sequence[_Columns], rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+def _select(columns: Sequence[_Columns], rows: Rows) -> Iterator[tuple[int, bytes]]:
     """The images of the ascending ``rows`` over all files, numbered from 0."""
     wanted = np.isin(np.arange(sum(column.file.metadata.num_rows for column in columns)), rows)
     return enumerate(compress(chain.from_iterable(column.images() for column in columns), wanted))

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data.dataset import DataConfig, Dataset
 from unissl.data.sources.checksums import report_partial, require_checksum
 from unissl.data.sources.locate import DatasetLocation
 from unissl.data.store.decode_to_cache import store_blocks, stored_table
 from unissl.errors import UserError
-from unissl.types import UNLABELLED, ImageTable
+from unissl.types import UNLABELLED, ImageTable, Labels, Pixels
 from unissl.utils.bounded_io import open_file
 from unissl.utils.cache import cached
 
@@ -77,7 +76,7 @@ def _count_images(path: Path) -> int:
     return length // BYTES
 
 
-def _images(paths: list[Path]) -> Iterator[npt.NDArray[np.uint8]]:
+def _images(paths: list[Path]) -> Iterator[Pixels]:
     """The images of all files in blocks (n, 96, 96, 3); together they have 2.8 GB."""
     for path in paths:
         with open_file(path) as file:
@@ -85,7 +84,7 @@ def _images(paths: list[Path]) -> Iterator[npt.NDArray[np.uint8]]:
                 yield np.frombuffer(block, dtype=np.uint8).reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
 
 
-def _read_labels(folder: Path, part: str, count: int) -> npt.NDArray[np.int64]:
+def _read_labels(folder: Path, part: str, count: int) -> Labels:
     """Classes 0 to 9, or ``UNLABELLED`` for the part without a label file."""
     if part == "unlabeled":
         return np.full(count, UNLABELLED, dtype=np.int64)

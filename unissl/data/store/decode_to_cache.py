@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unissl.data.dataset import channel_mean_std
 from unissl.data.images.decode import Encoded, Unreadable, decode_stream
 from unissl.data.images.resize import CENTER_CROP, Resize, scale_arrays
 from unissl.data.store.resumable_rows import COLOUR, ResumableRows
 from unissl.errors import UserError
-from unissl.types import ImageTable
+from unissl.types import ImageTable, Labels, Pixels, Rows
 from unissl.utils.cache import Entry, save_array
 from unissl.utils.progress import Progress
 from unissl.utils.row_writer import RowWriter
@@ -22,7 +21,7 @@ from unissl.utils.row_writer import RowWriter
 CHUNK = 512
 
 
-def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> dict[str, Any]:
+def store_arrays(folder: Path, images: Pixels, labels: Labels) -> dict[str, Any]:
     """Write ``images.npy`` and ``labels.npy``; returns mean and std for the entry's meta."""
     with RowWriter(folder / "images.npy", images.shape) as writer:
         writer.write(0, images)
@@ -31,9 +30,7 @@ def store_arrays(folder: Path, images: npt.NDArray[np.uint8], labels: npt.NDArra
     return {"mean": mean, "std": std}
 
 
-def store_blocks(
-    folder: Path, blocks: Iterable[npt.NDArray[np.uint8]], size: int, labels: npt.NDArray[np.int64]
-) -> None:
+def store_blocks(folder: Path, blocks: Iterable[Pixels], size: int, labels: Labels) -> None:
     """Write colour images from blocks of any length and any image size, as many as there are labels.
 
     A block is scaled and written in small chunks, so a view into a large file or array is never copied whole.
@@ -103,7 +100,7 @@ def unreadable_message(name: str, reason: str) -> str:
     return f"The labelled image {name} cannot be read ({reason}); replace it or remove it together with its label."
 
 
-def _compact(decoded: ResumableRows, rows: npt.NDArray[np.int64], depth: int) -> None:
+def _compact(decoded: ResumableRows, rows: Rows, depth: int) -> None:
     """Drop the rows that could not be read, and two channels if all images are grey."""
     if len(rows) == decoded.shape[0] and depth == decoded.shape[-1]:
         decoded.pixels.rename(decoded.finished)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from unissl.cli.printing import echo
 from unissl.errors import UserError
+from unissl.utils.printing import echo
 
 paper = App(
     name="paper",
@@ -37,7 +37,7 @@ def list_(*, format: Format = "table") -> None:
         return
     from rich.table import Column, Table
 
-    from unissl.cli.printing import show
+    from unissl.utils.printing import show
 
     table = Table(
         Column(HEAD[0], no_wrap=True), HEAD[1], *(Column(head, justify="right") for head in HEAD[2:5]), HEAD[5]
@@ -106,8 +106,8 @@ def run(name: str, /, *, options: GridOptions | None = None) -> None:
     Args:
         name: The experiment, e.g. table1 (see `unissl paper list`).
     """
-    from unissl.cli.paper_run import run_experiment
-    from unissl.cli.process import prepare_process
+    from unissl.utils.process import prepare_process
+    from unissl_paper.run import run_experiment
 
     run_experiment(name, options or GridOptions(), prepare_process)
 
@@ -144,8 +144,8 @@ def table(
     """
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
-    from unissl.cli.paper_run import parse_seeds, split_names
     from unissl_paper.grid.plan import Selection
+    from unissl_paper.run import parse_seeds, split_names
     from unissl_paper.tables import make_tables
     from unissl_paper.tables.sheet import render
 

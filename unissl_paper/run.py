@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unissl.cli.printing import echo
 from unissl.errors import UserError
 from unissl.training.signals import stop_hint
 from unissl.utils.cache import user_cache_folder
+from unissl.utils.printing import echo
 from unissl.utils.progress import Progress
 from unissl_paper.engines import Engine
 from unissl_paper.engines.local import LocalEngine
@@ -24,7 +24,7 @@ from unissl_paper.grid.storage import is_url, require_folder
 from unissl_paper.grid.worker import Prepare, Report, Task
 
 if TYPE_CHECKING:
-    from unissl.cli.paper import GridOptions
+    from unissl_paper.cli import GridOptions
 
 MAX_REASONS = 5
 
