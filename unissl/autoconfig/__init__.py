@@ -1,1 +1,1 @@
-"""Configurations that suit the data: recipes, and suggestions for folders of images."""
+"""Configurations: fixed starting points by name in ``recipes.py``; what depends on the images in ``suggest.py``."""

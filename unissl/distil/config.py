@@ -1,4 +1,4 @@
-"""Settings of distillation."""
+"""Settings of distillation; sharpening and class weights are constants of the teacher, loss weights of the student."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Selective accuracy: the accuracy of the predictions whose confidence reaches a threshold, and how many these are.
 
 With it a user chooses a threshold: predictions above it are taken, the other images are labelled by hand. In the
-literature it is the risk-coverage trade-off of selective classification, with risk = 1 - accuracy.
+literature it is the risk-coverage trade-off of selective classification, with risk = 1 - accuracy. The thresholds of
+the column ``review`` are in ``unissl/inference/review.py``.
 """
 
 from __future__ import annotations

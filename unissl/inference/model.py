@@ -1,4 +1,8 @@
-"""The trained model: weights of the inference module, and the manifest that describes it."""
+"""The trained model: weights of the inference module, and the manifest that describes it.
+
+A run predicts its own images before this model exists: in ``run/setup.py`` (``predict_with_ema``),
+``run/distillation.py`` and ``run/shipping.py``. A change of how images are predicted belongs there too.
+"""
 
 from __future__ import annotations
 

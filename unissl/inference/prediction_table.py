@@ -1,7 +1,8 @@
 """The table of predictions: its columns are declared here, for predictions.parquet and test_predictions.parquet of a
 run, for the CSV and Parquet files of ``unissl predict``, and for ``Model.predict``.
 
-To add a column that follows from the probabilities, add it to ``NUMERIC_COLUMNS``.
+To add a column that follows from the probabilities, add it to ``NUMERIC_COLUMNS`` and to ``Predictions``, and raise
+``FORMAT`` in :mod:`unissl.inference.journal`, whose records have these columns.
 """
 
 from __future__ import annotations

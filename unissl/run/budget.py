@@ -1,9 +1,9 @@
 """How a time budget becomes a configuration: image size, steps, distillation epochs.
 
-Every constant about time is in this file. Nothing is measured unless the user gave minutes (or asked for
-``machine.tune_threads``): without them the configuration follows from data and settings alone, so that one command on
-one data set is one configuration. What is measured is written into the configuration before step 0, and from then on
-only steps exist.
+Every share, limit and default is in this file; ``autoconfig/suggest.py`` counts the work of a run, and
+``training/timing.py`` times a call. Nothing that is measured changes the configuration unless the user gave minutes (or
+asked for ``machine.tune_threads``): it follows from data and settings alone, so that one command on one data set is one
+configuration. What is measured then is written into the configuration before step 0, and only steps exist from there.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ number, so the position in the data is the step, and torch's generator is the on
 
 A file is written under another name, flushed and moved, and an older one is removed only afterwards, so the last good
 one survives a crash at any moment. A file that a failing disk damages later is detected by its digest, and the one
-before it is used instead.
+before it is used instead. How often one is written is decided by ``Trainer.checkpoint_due``.
 """
 
 from __future__ import annotations

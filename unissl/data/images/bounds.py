@@ -1,7 +1,8 @@
 """What decoding an image will take, from its header: bytes at the peak, and pixels over all scans of a JPEG.
 
 A file of a few kilobytes can announce a hundred megapixels, and formats differ by a factor of ten in what these take.
-The numbers per pixel were measured with Pillow 13 (``tests/stress/image_bounds.py``).
+The numbers per pixel were measured with Pillow 13 (``tests/stress/image_bounds.py``). The limits that they are compared
+with are in :mod:`unissl.data.images.decode`.
 """
 
 from __future__ import annotations

@@ -258,11 +258,13 @@ def _require_few_scans(image: Image.Image, file: IO[bytes]) -> None:
 def _require_few_pixels(image: Image.Image) -> None:
     size = f"({image.width} x {image.height})"
     if image.width * image.height > MAX_PIXELS:
-        raise Unreadable(f"more than 100 megapixels {size}")
+        raise Unreadable(f"more than {MAX_PIXELS // 10**6} megapixels {size}")
     if max(image.size) > MAX_SIDE:
         raise Unreadable(f"more than {MAX_SIDE:,} pixels wide or high {size}")
     if image.mode in ("I", "F") and image.width * image.height > MAX_DEEP_PIXELS:
-        raise Unreadable(f"more than 25 megapixels of 32 bits {size}; save it with 8 or 16 bits")
+        raise Unreadable(
+            f"more than {MAX_DEEP_PIXELS // 10**6} megapixels of 32 bits {size}; save it with 8 or 16 bits"
+        )
 
 
 def _require_memory(needed: int, size: tuple[int, int]) -> None:
