@@ -13,7 +13,7 @@ from unissl.config import ConfigTree, merge
 from unissl.errors import UserError, did_you_mean
 from unissl.methods.base import MethodConfig
 from unissl.methods.registry import all_methods
-from unissl.nets import DEFAULT_BACKBONE, supports_distillation
+from unissl.nets import DEFAULT_BACKBONE, DEFAULT_TEACHER, backbone_installed, supports_distillation
 from unissl.run.budget import replace_budget
 
 
@@ -55,6 +55,7 @@ def photos(method: str) -> ConfigTree:
     ``unissl train --images photos/ --labels labels.csv``: minutes on a CPU. What to expect on Caltech-101 with 4 labels
     per class is in docs/results.md.
     """
+    teacher = {"teacher_backbone": DEFAULT_TEACHER} if backbone_installed(DEFAULT_TEACHER) else {}
     recipe = merge(
         short(method),
         {
@@ -63,7 +64,7 @@ def photos(method: str) -> ConfigTree:
             "batch": {"labelled": 64, "unlabelled": 128},
             "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema_decay": 0.99},
             "train": {"steps": 450, "evaluations": 10, "method_periods": 10},
-            "distil": {"epochs": 4.0},
+            "distil": {"epochs": 4.0, **teacher},
         },
     )
     return _with_optim(method, recipe)

@@ -16,12 +16,13 @@ from unissl.config import ConfigTree, merge
 from unissl.data import DataConfig
 from unissl.data.folder.index import FolderIndex
 from unissl.data.folder.probe import DatasetProbe, probe_dataset
-from unissl.distil.config import MAX_TRAINING_POOL
+from unissl.distil.config import MAX_EPOCHS, MAX_TRAINING_POOL, DistilConfig
 from unissl.errors import UserError, shortened
 from unissl.methods.base import Method
 from unissl.methods.registry import get_method
 from unissl.nets import (
     DEFAULT_BACKBONE,
+    DEFAULT_TEACHER,
     backbone_installed,
     is_pretrained_name,
     preferred_image_size,
@@ -42,10 +43,14 @@ from unissl.run.results import OWN_DATA
 
 CACHED_VIEWS = 2
 """Augmented views per image, as in the recipe ``photos``."""
-EXTRA_CROPS = 2
-"""Further crops per image for the teacher of the distillation."""
+EXTRA_CROPS, TEACHER_CROPS = 2, 3
+"""Crops per image for the teacher of the distillation: through the backbone of the run, or through one of its own."""
+TEACHER_PASS = 1.5
+"""Cost of a pass through the larger backbone of the teacher, in passes through that of the run."""
 DISTIL_EPOCHS, CV_FOLDS = 4.0, 4
 """As in the recipe ``photos`` and in the defaults of a run, for the estimate of the time."""
+MIN_DISTIL_STEPS = 100
+"""A small pool gets more epochs, up to so many steps (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ def for_photos(
     if fast:
         settings["augment"]["cached_views"] = 0
         settings["distil"] = {"fine_tune": False, "multi_crop": False}
+    elif supports_distillation(backbone) and pool > 0 and (epochs := distil_epochs(pool)) > DISTIL_EPOCHS:
+        settings["distil"] = {"epochs": epochs}
     if minutes is None:
         settings["train"] = {"steps": FAST_STEPS if fast else PHOTO_STEPS}
     plan = merge(settings, {key: overrides[key] for key in ("augment", "distil", "train") if key in overrides})
@@ -103,6 +110,9 @@ def for_photos(
     learns = method.uses_network_head() and method.learns_from_pool(method.Config(name=method_name))
     distils = distil.get("epochs") != 0 and learns and pool > 0 and supports_distillation(backbone)
     tunes, crops = (distils and distil.get(key) is not False for key in ("fine_tune", "multi_crop"))
+    teacher = str(distil.get("teacher_backbone", DEFAULT_TEACHER))
+    own = teacher != backbone and backbone_installed(teacher)
+    teacher_passes = TEACHER_CROPS * TEACHER_PASS if own else EXTRA_CROPS
     sampled = min(pool, MAX_TRAINING_POOL) if distils else pool
     reasons = [
         f"backbone {backbone}, pretrained and frozen: {_count(probe)}; its features are better than any that so few "
@@ -119,7 +129,7 @@ def for_photos(
     work = PhotoWork(
         images=probe.images,
         trained=probe.labels + sampled,
-        extra_passes=int(settings_group(plan, "augment").get("cached_views", CACHED_VIEWS)) + EXTRA_CROPS * crops,
+        extra_passes=int(settings_group(plan, "augment").get("cached_views", CACHED_VIEWS)) + crops * teacher_passes,
         trainings=1 + CV_FOLDS,
         steps=steps if isinstance(steps, int) else PHOTO_STEPS,
         distil_epochs=float(distil.get("epochs", DISTIL_EPOCHS)) * tunes,
@@ -138,6 +148,12 @@ def for_photos(
         shorter = "--minutes N" if fast else "--fast, or --minutes N"
         reasons.append(f"estimated time: {_duration(speed.total(work, size))}; for a shorter run give {shorter}")
     return SuggestedConfig("photos", settings, tuple(reasons))
+
+
+def distil_epochs(pool: int) -> float:
+    """Passes over a pool of so many images: more for a small one, as far as the setting allows."""
+    steps_per_epoch = pool / DistilConfig().batch
+    return min(MAX_EPOCHS, max(DISTIL_EPOCHS, round(MIN_DISTIL_STEPS / steps_per_epoch, 1)))
 
 
 def _duration(seconds: float) -> str:

@@ -11,10 +11,13 @@ MAX_TRAINING_POOL = 12_000
 take time that grows with the square; the shipped network predicts all of it."""
 
 
+MAX_EPOCHS = 100.0
+
+
 class DistilConfig(Settings):
     """Training the last stages of a frozen backbone on soft labels for the unlabelled pool."""
 
-    epochs: float = Field(default=0.0, ge=0.0, le=100.0)
+    epochs: float = Field(default=0.0, ge=0.0, le=MAX_EPOCHS)
     """Passes over the pool; 0: none. Needs net.freeze_backbone and a backbone with a trainable tail."""
     lr: float = Field(default=3e-4, gt=0.0)
     """Peak learning rate of Adam."""
@@ -24,7 +27,9 @@ class DistilConfig(Settings):
     """Nearest neighbours over which the predictions of the teacher are smoothed."""
     multi_crop: bool = True
     """The teacher also sees a zoomed centre crop and the whole of each photo, where its file exists."""
-
+    teacher_backbone: str | None = None
+    """Backbone through which the teacher sees these crops, and the centre crop once more; by default that of the run.
+    Needs multi_crop. Predictions do not need it."""
     fine_tune: bool = True
     """Fine-tune the last stages; without, only a linear classifier is trained on the soft labels, in seconds."""
 

@@ -10,6 +10,7 @@ from unissl.features.backbone import (
     weights_hash,
 )
 from unissl.features.extract import BATCH, CachedFeatures, FeatureMaps, Images, extract_features
+from unissl.features.inner import inner_features
 from unissl.features.multi_crop import multi_crop_features
 from unissl.features.scaler import FEATURE_NORM, Features, FeatureScaler
 
@@ -25,6 +26,7 @@ __all__ = [
     "WithBackbone",
     "extract_features",
     "forward_features",
+    "inner_features",
     "load_backbone",
     "multi_crop_features",
     "normalisation",

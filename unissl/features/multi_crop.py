@@ -1,8 +1,9 @@
-"""Features of further crops of every photo, for the teacher of distillation: a zoomed centre crop, and the whole photo.
+"""Features of crops of every photo for the teacher of distillation: a zoomed centre crop, and the whole photo.
 
-A small centre crop hides detail and cuts off margins. A teacher that sees all three crops labels the pool better; the
-student learns its soft labels from the centre crop alone, so predictions cost no more. These features are never
-predictions, so they are computed in bfloat16 where the CPU is faster in it.
+A small centre crop hides detail and cuts off margins. A teacher that sees all three crops labels the pool better, and
+better still through a larger backbone than the student's. The student learns its soft labels from the centre crop
+alone, so predictions cost no more. These features are never predictions, so they are computed in bfloat16 where the CPU
+is faster in it.
 """
 
 from __future__ import annotations
@@ -37,39 +38,49 @@ MAX_DIFFERENCE = 2.0
 
 
 def multi_crop_features(
-    table: ImageTable, name: str, device: torch.device, bf16: bool | None = None, rows: Rows | None = None
+    table: ImageTable,
+    name: str,
+    device: torch.device,
+    bf16: bool | None = None,
+    rows: Rows | None = None,
+    *,
+    centre: bool = False,
 ) -> tuple[Features, ...]:
     """Features (N, D) of each further crop of N photos, from the cache where possible; none where the table has no
-    files. With ``rows``, in ascending order, only their features are extracted, and all others are zero."""
-    if table.originals is None:
+    files. With ``centre``, those of the centre crop come first, from files or not: for a backbone that did not extract
+    them before. With ``rows``, in ascending order, only their features are extracted, and all others are zero."""
+    further = 0 if table.originals is None else len(CROPS.fits) - 1
+    images, num_crops = table.images, centre + further
+    if not num_crops:
         return ()
-    images, num_crops = table.images, len(CROPS.fits) - 1
+    in_bf16 = extracts_in_bf16(name, device, bf16)
     settings = {
         "pixels": table.content or pixel_hash(images),
         "shape": list(images.shape),
         "weights": weights_hash(name),
         "zoom": ZOOM,
-        "bf16": extracts_in_bf16(name, device, bf16),
+        "bf16": in_bf16,
         "unissl": __version__,
     }
     settings |= {} if rows is None else {"rows": rows_hash(rows)}
+    settings |= {"centre": True, "further": further} if centre else {}
 
     def build(folder: Path) -> dict[str, Any]:
         channels = images.shape[3]
-        net = to_bf16(load_backbone(name, channels).to(device), bf16)
+        net = to_bf16(load_backbone(name, channels).to(device), in_bf16)
 
         @torch.inference_mode()
         def compute(missing: Rows) -> Iterator[list[Features]]:
-            strips = decode_crops(table, missing)
+            strips = decode_crops(table, missing) if further else (images[row] for row in missing)
             for _ in range(0, len(missing), BATCH):
                 strip = torch.from_numpy(np.stack(list(islice(strips, BATCH)))).to(device)
-                crops = strip.chunk(num_crops, dim=2)  # (n, s, s, channels) each
+                crops = strip.chunk(1 + further, dim=2)[-num_crops:]  # (n, s, s, channels) each
                 inputs = [normalise(crop, *normalisation(channels)) for crop in crops]
                 yield [np.stack([forward_features(net, crop, maps=False)[0] for crop in inputs], 1)]
 
         known = KnownRows("crops", settings, row_digests(images), rows)
         row_bytes = {"features": num_crops * net.feat_dim * 4}
-        write_rows(folder, known, row_bytes, compute, BATCH, "features of further crops")
+        write_rows(folder, known, row_bytes, compute, BATCH, "features of crops")
         return {"feat_dim": net.feat_dim}
 
     entry = cached("crops", [], settings, build)
@@ -79,7 +90,7 @@ def multi_crop_features(
 
 
 def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Pixels]:
-    """The further crops side by side, (s, 2 s, channels), for each of the ``wanted`` rows of a table in turn."""
+    """The crops side by side, (s, 3 s, channels), for each of the ``wanted`` rows of a table in turn."""
     assert table.originals is not None
     size, channels = table.images.shape[2:]
     chosen = np.zeros(len(table), dtype=bool)
@@ -94,6 +105,6 @@ def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Pixels]:
         if np.abs(pixels[:, :size].astype(np.int16) - table.images[row]).mean() > MAX_DIFFERENCE:
             raise UserError(f"{name} has changed since it was first read; start again.")
         decoded += 1
-        yield pixels[:, size:]
+        yield pixels
     if decoded < len(wanted):
         raise UserError(f"{len(wanted) - decoded} of {len(table)} images no longer exist; restore them.")

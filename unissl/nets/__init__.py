@@ -18,6 +18,7 @@ from unissl.errors import UserError
 from unissl.nets.backbones.base import IMAGENET_MEAN, IMAGENET_STD, INPUT_MEAN, INPUT_STD, InputAdapter
 from unissl.nets.backbones.registry import (
     DEFAULT_BACKBONE,
+    DEFAULT_TEACHER,
     all_backbones,
     backbone_installed,
     list_backbones,
@@ -29,6 +30,7 @@ from unissl.nets.registry import create_network, list_networks
 
 __all__ = [
     "DEFAULT_BACKBONE",
+    "DEFAULT_TEACHER",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "INPUT_MEAN",

@@ -93,7 +93,7 @@ class PhotoWork:
     images: int
     trained: int
     """Images that the run trains on; augmented views and further crops are of these alone."""
-    extra_passes: int
+    extra_passes: float
     """Passes of such an image through the backbone, besides the first."""
     trainings: int = 0
     """Trainings on features, folds of the cross-validation included."""

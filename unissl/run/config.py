@@ -12,7 +12,7 @@ from unissl.batches import BatchConfig
 from unissl.config import ConfigTree, Settings, check, fingerprint, merge, read_toml, to_tree
 from unissl.data import DataConfig, Dataset
 from unissl.distil import DistilConfig
-from unissl.errors import UserError
+from unissl.errors import UserError, did_you_mean
 from unissl.methods.base import MethodConfig, Needs
 from unissl.methods.registry import get_method
 from unissl.nets import NetConfig, list_backbones, supports_distillation
@@ -98,6 +98,11 @@ class RunConfig(Settings):
             raise ValueError(
                 f"distil.epochs needs net.freeze_backbone and a backbone with a trainable tail "
                 f"({', '.join(backbones)}); leave it out, or set net.name"
+            )
+        teacher, known = self.distil.teacher_backbone, [backbone.name for backbone in list_backbones()]
+        if teacher is not None and teacher not in known:
+            raise ValueError(
+                f"distil.teacher_backbone: there is no backbone {teacher!r}.{did_you_mean(teacher, known)}"
             )
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from unissl.features import (
     FeatureScaler,
     FrozenBackbone,
     extract_features,
+    inner_features,
     load_backbone,
     normalisation,
 )
@@ -51,7 +53,7 @@ class RunInputs:
     features: CachedFeatures | None
     """Features of the training images, where a frozen backbone computes them."""
     crops: tuple[Features, ...] = ()
-    """Features of further crops of each training image, for the teacher of the distillation."""
+    """Features of crops of each training image and of its inner maps, for the teacher of the distillation."""
     pool_sample: Rows | None = None
     """Rows of the pool that the run trains on, where it is too large to train on all of it."""
     pool_features: CachedFeatures | None = None
@@ -70,6 +72,12 @@ class RunInputs:
             return views
         assert isinstance(views, FeatureViews)
         return replace(views, features=self.pool_features.features)
+
+    @cached_property
+    def crop_scalers(self) -> tuple[FeatureScaler, ...]:
+        """One for each of ``crops``."""
+        assert self.features is not None
+        return tuple(FeatureScaler.of(crop[:, None], self.features.rows) for crop in self.crops)
 
     @property
     def folds(self) -> list[Rows]:
@@ -106,7 +114,10 @@ def prepare_inputs(config: RunConfig, dataset: Dataset, device: torch.device) ->
         features = extract_train_features(config, dataset.train, device, rows)
     views = build_train_views(config, dataset, device, features)
     # Extracted before training starts: the files may be gone, and the minutes used up, when distillation needs them.
-    crops = extract_crops(config, dataset, device, None if features is None else features.rows) if distils else ()
+    crops: tuple[Features, ...] = ()
+    if distils and features is not None:
+        crops = extract_crops(config, dataset, device, features.rows)
+        crops += () if features.maps is None else (inner_features(features),)
     tests = build_test_views(config, dataset, views)
     return RunInputs(config, dataset, split, device, views, tests, features, crops, sample, pool_features)
 
@@ -172,8 +183,9 @@ def extract_crops(
     """Features of the crops that only the teacher of the distillation sees."""
     if not config.distil.multi_crop:
         return ()
-    bf16 = config.machine.bf16
-    return local_main_process_first(lambda: multi_crop_features(dataset.train, config.net.name, device, bf16, rows))
+    name, bf16 = config.distil.teacher_backbone or config.net.name, config.machine.bf16
+    centre = name != config.net.name
+    return local_main_process_first(lambda: multi_crop_features(dataset.train, name, device, bf16, rows, centre=centre))
 
 
 def build_train_views(

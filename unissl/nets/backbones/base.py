@@ -90,6 +90,8 @@ class Backbone:
     """Whether augmented copies may pass it in bfloat16."""
     default: bool = False
     """Whether it is the backbone that is used where none is named; exactly one is."""
+    default_teacher: bool = False
+    """Whether the teacher of a distillation sees its crops through it where none is named; exactly one is."""
 
     @property
     def installed(self) -> bool:

