@@ -14,12 +14,21 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from unissl.autoconfig.recipes import with_recipe
-from unissl.autoconfig.suggest import CACHED_VIEWS, EXTRA_CROPS, SuggestedConfig, for_photos, suggest_config
+from unissl.autoconfig.suggest import (
+    CACHED_VIEWS,
+    EXTRA_CROPS,
+    TEACHER_CROPS,
+    TEACHER_PASS,
+    SuggestedConfig,
+    for_photos,
+    suggest_config,
+)
 from unissl.data import DataConfig
 from unissl.data.folder.probe import DatasetProbe, probe_dataset
+from unissl.distil.config import MAX_EPOCHS
 from unissl.errors import UserError
 from unissl.methods.registry import get_method
-from unissl.nets import DEFAULT_BACKBONE, backbone_installed, build
+from unissl.nets import DEFAULT_BACKBONE, DEFAULT_TEACHER, backbone_installed, build
 from unissl.run.budget import (
     DEFAULT_PHOTO_SIZE_PX,
     FAST_SCRATCH_STEPS,
@@ -88,7 +97,8 @@ def test_a_folder_of_photos_gets_the_frozen_backbone(tmp_path: Path) -> None:
     config, reasons = suggested({"data": {"name": "folder", "root": str(folder(tmp_path))}})
     assert config.net.freeze_backbone and config.net.name == DEFAULT_BACKBONE
     assert config.data.image_size == DEFAULT_PHOTO_SIZE_PX and config.train.steps == PHOTO_STEPS
-    assert config.distil.epochs == 4.0
+    assert config.distil.epochs == MAX_EPOCHS  # four unlabelled images
+    assert config.distil.teacher_backbone == DEFAULT_TEACHER
     assert any("13 images, 9 labels of 2 classes" in reason for reason in reasons)
     assert any(f"image size {DEFAULT_PHOTO_SIZE_PX} px" in reason for reason in reasons)
 
@@ -256,7 +266,8 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("overrides", "images", "passes"),
     [
-        ({}, 6000, CACHED_VIEWS + EXTRA_CROPS),
+        ({}, 6000, CACHED_VIEWS + TEACHER_CROPS * TEACHER_PASS),
+        ({"distil": {"teacher_backbone": DEFAULT_BACKBONE}}, 6000, CACHED_VIEWS + EXTRA_CROPS),
         ({"distil": {"epochs": 0}}, 6000, CACHED_VIEWS),
         ({"distil": {"multi_crop": False}}, 6000, CACHED_VIEWS),
         ({}, PROBE.labels, CACHED_VIEWS),  # all labelled
@@ -264,7 +275,7 @@ def test_the_speed_of_the_machine_is_of_all_passes(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_crops_of_the_distillation_count_where_they_are_used(
-    overrides: dict[str, Any], images: int, passes: int, monkeypatch: pytest.MonkeyPatch
+    overrides: dict[str, Any], images: int, passes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[PhotoWork] = []
 
@@ -275,6 +286,15 @@ def test_crops_of_the_distillation_count_where_they_are_used(
     monkeypatch.setattr("unissl.autoconfig.suggest.choose_photo_size", choose)
     photos(replace(PROBE, images=images), train={"minutes": 10.0}, **overrides)
     assert counted[0].images == images and [work.extra_passes for work in counted] == [passes]
+
+
+def test_a_small_pool_gets_more_epochs() -> None:
+    """As many as make 100 steps of 64 images; a larger one has more steps in the epochs of the recipe."""
+    probe = replace(PROBE, labels=4)
+    assert photos(replace(probe, images=804)).settings["distil"] == {"epochs": 8.0}
+    assert photos(replace(probe, images=10)).settings["distil"] == {"epochs": MAX_EPOCHS}
+    for plain in (photos(replace(probe, images=1604)), photos(replace(probe, images=4)), photos(PROBE)):
+        assert "distil" not in plain.settings
 
 
 def test_distillation_is_announced_where_it_will_happen() -> None:

@@ -106,6 +106,19 @@ def test_without_files_there_are_none(table: ImageTable) -> None:
 
 
 @needs_weights
+def test_another_backbone_sees_the_centre_crop_first(table: ImageTable, in_float32: None) -> None:
+    """With the crops that a call without it has, and from the pixels of the table where there are no files."""
+    centre, *further = multi_crop_features(table, LITE0, CPU, centre=True)
+    for row in (0, BATCH + 2):
+        np.testing.assert_allclose(centre[row], feature(table.images[row]), rtol=1e-3, atol=1e-4)
+    assert all(
+        np.array_equal(one, two) for one, two in zip(further, multi_crop_features(table, LITE0, CPU), strict=True)
+    )
+    (alone,) = multi_crop_features(replace(table, originals=None), LITE0, CPU, centre=True)
+    np.testing.assert_array_equal(alone, centre)
+
+
+@needs_weights
 def test_a_second_call_asks_neither_files_nor_backbone(table: ImageTable, monkeypatch: pytest.MonkeyPatch) -> None:
     first = multi_crop_features(table, LITE0, CPU)
 

@@ -121,12 +121,20 @@ def test_the_report_sees_the_vectors_of_the_student(tmp_path: Path, monkeypatch:
 
 
 @needs_weights
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
-    wanted: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("teacher", "with_files", "without"),
+    [
+        ({}, 4, 2),
+        ({"teacher_backbone": "efficientnet-lite2"}, 5, 3),
+        ({"multi_crop": False}, 2, 2),
+    ],
+)
+def test_the_teacher_sees_crops_and_inner_maps(
+    teacher: dict[str, Any], with_files: int, without: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The middle square first, as the student will."""
-    config, dataset = settings(distil={**DISTIL, "multi_crop": wanted}), photos()
+    """The centre crop first, as the student will, and the inner maps last; of a table without files there are no
+    further crops."""
+    config, dataset = settings(distil={**DISTIL, **teacher}), photos()
 
     def originals() -> Iterator[bytes]:
         for image in dataset.train.images:
@@ -134,20 +142,21 @@ def test_the_teacher_sees_three_pictures_of_a_photo_whose_file_is_there(
             Image.fromarray(np.pad(image, [(0, 0), (9, 9), (0, 0)])).save(file, "PNG")
             yield file.getvalue()
 
-    with_files = replace(dataset, train=replace(dataset.train, originals=originals))
+    from_files = replace(dataset, train=replace(dataset.train, originals=originals))
     shown: list[list[torch.Tensor]] = []
 
-    def spied(pictures: list[torch.Tensor], *given: Any) -> torch.Tensor:
-        shown.append(pictures)
-        return soft_labels(pictures, *given)
+    def spied(crops: list[torch.Tensor], *given: Any) -> torch.Tensor:
+        shown.append(crops)
+        return soft_labels(crops, *given)
 
     monkeypatch.setattr("unissl.run.distillation.soft_labels", spied)
-    for data in (with_files, dataset):
+    for data in (from_files, dataset):
         inputs = prepare_inputs(config, data, CPU)
         run_distillation(inputs, *build_training(inputs))
-    assert [len(pictures) for pictures in shown] == ([3, 1] if wanted else [1, 1])
-    assert torch.equal(shown[0][0], shown[1][0])
-    lengths = torch.stack([picture.norm(dim=1) for picture in shown[0]])
+    assert [len(crops) for crops in shown] == [with_files, without]
+    for same in (0, -1):
+        assert torch.equal(shown[0][same], shown[1][same])
+    lengths = torch.stack([crop.norm(dim=1) for crop in shown[0]])
     assert torch.allclose(lengths, torch.full_like(lengths, FEATURE_NORM))
 
 
@@ -334,3 +343,8 @@ def test_the_recipe_for_photos_has_it_unless_the_network_is_from_elsewhere() -> 
         assert build_config(with_recipe({"net": {"name": name}}, "photos")).distil.epochs > 0
     assert "distil" not in with_recipe({"net": {"name": "hf:here"}}, "photos")
     assert "distil" not in with_recipe({"net": {"freeze_backbone": False, "pretrained": True}}, "photos")
+
+
+def test_an_unknown_backbone_of_the_teacher_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no backbone 'efficientnet-lite9'. Did you mean 'efficientnet-lite"):
+        settings(distil={**DISTIL, "teacher_backbone": "efficientnet-lite9"})
