@@ -200,13 +200,16 @@ def _data_of(images: Any, labels: Any, groups: Any, out: Paths | None) -> Config
 def _start(
     overrides: ConfigTree, recipe: str | None, out: Paths | None, output: dict[str, bool | None], fast: bool
 ) -> Run:
+    from unissl.data import OWN_DATA, DataConfig, scan_folder
+    from unissl.nets.bf16 import start_trial
+
+    if overrides.get("data", {}).get("name") in OWN_DATA:
+        start_trial()  # beside the imports
     from unissl.autoconfig.recipes import with_recipe
     from unissl.autoconfig.suggest import suggest_config
-    from unissl.data import DataConfig, scan_folder
     from unissl.distributed.group import current
     from unissl.run import pipeline
     from unissl.run.config import build_config
-    from unissl.run.results import OWN_DATA
 
     index = None
     if recipe is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from unissl.autoconfig.recipes import settings_group
 from unissl.config import ConfigTree, merge
-from unissl.data import DataConfig
+from unissl.data import OWN_DATA, DataConfig
 from unissl.data.folder.index import FolderIndex
 from unissl.data.folder.probe import DatasetProbe, probe_dataset
 from unissl.distil.config import MAX_EPOCHS, MAX_TRAINING_POOL, DistilConfig
@@ -39,7 +39,6 @@ from unissl.run.budget import (
     choose_photo_size,
     measure_passes,
 )
-from unissl.run.results import OWN_DATA
 
 CACHED_VIEWS = 2
 """Augmented views per image, as in the recipe ``photos``."""

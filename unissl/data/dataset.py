@@ -16,6 +16,8 @@ from unissl.data.groups import hold_out_groups
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable, Labels, Pixels, Rows
 
+OWN_DATA = ("folder", "parquet", "arrays")
+"""Sources of the user's own images, which are checked for issues and duplicates."""
 MAX_CLASSES = 100_000
 """Of numbered classes; a label of a billion is a mistake, and as many names would fill the memory."""
 MAX_DIGITS = 18

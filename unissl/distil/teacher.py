@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
-from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -94,6 +93,8 @@ def concat_features(crops: Sequence[Tensor], learnt: Tensor | None = None) -> Te
 
 def logistic_regression(x: Tensor, labels: Labels, num_classes: int) -> Floats:
     """Probabilities (n, C) of logistic regression on the labelled rows of x (n, D); a class without a label gets 0."""
+    from sklearn.linear_model import LogisticRegression  # a second to import, which no start of a run should wait for
+
     is_labelled = labels != UNLABELLED
     with threadpool_limits(1, user_api="blas"):  # the number of threads would change the last bits
         model = LogisticRegression(max_iter=MAX_ITER).fit(x.numpy()[is_labelled], labels[is_labelled])

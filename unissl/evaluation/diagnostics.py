@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.metrics import f1_score
 
 from unissl.batches import Batches
 from unissl.evaluation.graph_diagnostics import Group, RandomWalk, embed_pool, neighbours, order_of_pool, votes, walk_of
@@ -65,6 +64,8 @@ def pool_record(
 def macro_f1(truth: Labels, predicted: Labels) -> float:
     """Mean over the classes that occur of the harmonic mean of precision and recall."""
     present = np.unique(truth[truth != OOD])
+    from sklearn.metrics import f1_score  # slow to import
+
     return float(f1_score(truth, predicted, labels=present, average="macro", zero_division=0.0))
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from unissl.evaluation.intervals import Interval, wilson_interval
 from unissl.types import OOD, Floats, Labels
@@ -19,6 +18,8 @@ def accuracy(truth: Labels, predicted: Labels) -> float:
 def score(truth: Labels, predicted: Labels, num_classes: int) -> dict[str, Any]:
     """Accuracy, balanced accuracy (mean recall of the classes that occur), recalls (None where a class does not
     occur) and the confusion matrix, rows true and columns predicted."""
+    from sklearn.metrics import confusion_matrix  # slow to import
+
     matrix = confusion_matrix(truth, predicted, labels=np.arange(num_classes))
     occurrences = matrix.sum(1)
     recalls = [float(matrix[c, c] / n) if n else None for c, n in enumerate(occurrences)]
@@ -43,6 +44,8 @@ def evaluate_predictions(truth: Labels, classes: Labels, outlier_score: Floats, 
 
 def outlier_auroc(truth: Labels, outlier_score: Floats) -> float:
     """Probability that an OOD image has a higher outlier score than an image of a class (ties count half)."""
+    from sklearn.metrics import roc_auc_score
+
     return float(roc_auc_score(truth == OOD, outlier_score))
 
 

@@ -27,6 +27,7 @@ CANNOT_FOLLOW = (
     "This run computes in bfloat16 (machine.bf16 = true), which this machine does not allow now; continue on one that "
     f"does, without ${SWITCH}, or add --set machine.bf16=false for slightly different results in float32."
 )
+TRIAL_SECONDS = 60.0
 TRIAL = """
 import torch
 x = torch.randn(8, 32, 16, 16, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
@@ -53,8 +54,18 @@ def to_bf16(net: Network, allowed: bool | None = None) -> Network:
 
 def cpu_supports_bf16() -> bool:
     """Whether the CPU has the instructions, may use them, and ``$UNISSL_DISABLE_BF16`` is not 1."""
+    return _is_announced() and survives(TRIAL)
+
+
+def start_trial() -> None:
+    """Start the trial that :func:`cpu_supports_bf16` waits for, so that it runs beside other work."""
+    if _is_announced():
+        _start(TRIAL)
+
+
+def _is_announced() -> bool:
     flags: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.8 does not have it
-    return any(flags.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1" and survives(TRIAL)
+    return any(flags.get(name, False) for name in NATIVE) and os.environ.get(SWITCH) != "1"
 
 
 def is_used(allowed: bool | None) -> bool:
@@ -75,11 +86,27 @@ def survives(trial: str) -> bool:
     for the sake of relative names in $PYTHONPATH. Not -I, which also leaves out $PYTHONPATH and what was installed with
     ``pip --user``, where torch may be; nor a fork, which torch's threads do not survive.
     """
-    command = [sys.executable, "-P", "-c", trial]
-    try:
-        return subprocess.run(command, capture_output=True, timeout=60, cwd=NEUTRAL).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
+    process = _start(trial)
+    if process is None:
         return False
+    try:
+        return process.wait(timeout=TRIAL_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+
+
+@lru_cache
+def _start(trial: str) -> subprocess.Popen[bytes] | None:
+    """The process of a trial; None where the system starts none."""
+    silent = subprocess.DEVNULL
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", trial], stdin=silent, stdout=silent, stderr=silent, cwd=NEUTRAL
+        )
+    except OSError:
+        return None
 
 
 @contextmanager

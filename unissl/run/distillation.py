@@ -54,10 +54,10 @@ def label_pool(inputs: RunInputs, split: Split, state: TrainState, batches: Batc
     assert cached is not None
     rows = np.concatenate([split.labelled, split.unlabelled])
     features = scale_features(cached.features[:, 0], rows, cached.scaler)
-    crops = [scale_features(crop, rows, scaler) for crop, scaler in zip(inputs.crops, inputs.crop_scalers, strict=True)]
+    others = [scale_features(part, rows, scaler) for part, scaler in inputs.teacher_features]
     learnt = learnt_features(state, batches, rows)
     labels = np.concatenate([split.labels, np.full(len(split.unlabelled), UNLABELLED)])
-    soft = soft_labels([features, *crops], learnt, labels, split.num_classes, inputs.config.distil.k_neighbours)
+    soft = soft_labels([features, *others], learnt, labels, split.num_classes, inputs.config.distil.k_neighbours)
     return DistilSet(rows, labels != UNLABELLED, soft, features)
 
 

@@ -53,7 +53,7 @@ class RunInputs:
     features: CachedFeatures | None
     """Features of the training images, where a frozen backbone computes them."""
     crops: tuple[Features, ...] = ()
-    """Features of crops of each training image and of its inner maps, for the teacher of the distillation."""
+    """Features of crops of each training image, for the teacher of the distillation."""
     pool_sample: Rows | None = None
     """Rows of the pool that the run trains on, where it is too large to train on all of it."""
     pool_features: CachedFeatures | None = None
@@ -74,10 +74,12 @@ class RunInputs:
         return replace(views, features=self.pool_features.features)
 
     @cached_property
-    def crop_scalers(self) -> tuple[FeatureScaler, ...]:
-        """One for each of ``crops``."""
-        assert self.features is not None
-        return tuple(FeatureScaler.of(crop[:, None], self.features.rows) for crop in self.crops)
+    def teacher_features(self) -> tuple[tuple[Features, FeatureScaler], ...]:
+        """What the teacher of the distillation sees besides ``features``: crops and inner maps, with their scalers."""
+        cached = self.features
+        assert cached is not None
+        parts = self.crops if cached.maps is None else (*self.crops, inner_features(cached))
+        return tuple((part, FeatureScaler.of(part[:, None], cached.rows)) for part in parts)
 
     @property
     def folds(self) -> list[Rows]:
@@ -114,10 +116,7 @@ def prepare_inputs(config: RunConfig, dataset: Dataset, device: torch.device) ->
         features = extract_train_features(config, dataset.train, device, rows)
     views = build_train_views(config, dataset, device, features)
     # Extracted before training starts: the files may be gone, and the minutes used up, when distillation needs them.
-    crops: tuple[Features, ...] = ()
-    if distils and features is not None:
-        crops = extract_crops(config, dataset, device, features.rows)
-        crops += () if features.maps is None else (inner_features(features),)
+    crops = extract_crops(config, dataset, device, None if features is None else features.rows) if distils else ()
     tests = build_test_views(config, dataset, views)
     return RunInputs(config, dataset, split, device, views, tests, features, crops, sample, pool_features)
 

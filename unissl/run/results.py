@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unissl import __version__
 from unissl.baselines import LinearClassifier
 from unissl.config import to_tree
-from unissl.data import Dataset
+from unissl.data import OWN_DATA, Dataset
 from unissl.data.images.duplicates import MAX_COMPARED, Copy, find_duplicates
 from unissl.data.images.issues import merge_issues
 from unissl.distil import Student
@@ -30,7 +30,6 @@ from unissl.inference.review import ReviewThresholds
 from unissl.nets.external import arch_config_of
 from unissl.nets.fine_tuning import starts_pretrained
 from unissl.nets.heads import LinearHead
-from unissl.plots.output import write_charts
 from unissl.run.config import config_hash, config_summary
 from unissl.run.cross_validation import CrossValidated
 from unissl.run.inputs import RunInputs, build_backbone
@@ -42,8 +41,6 @@ from unissl.training.learner import Learner
 from unissl.types import Split
 from unissl.utils.atomic import explain_disk_errors, read_json, write_json
 
-OWN_DATA = ("folder", "parquet", "arrays")
-"""Sources of the user's own images, which are checked for issues and duplicates."""
 MAX_FILES_PER_ISSUE = 1000
 """Files that the summary names for one issue; of a million photos half may be rotated by EXIF."""
 
@@ -106,6 +103,8 @@ def write_results(
         summary["readout"] = result.readout
     summary |= {"parameters": parameters, "seconds": round(result.seconds, 1), "versions": versions()}
     if not is_baseline:
+        from unissl.plots.output import write_charts  # no start of a run should wait for matplotlib
+
         with explain_disk_errors(folder.plots):
             write_charts(folder.plots, summary, folder.read_metrics())
     write_json(folder.summary, summary)

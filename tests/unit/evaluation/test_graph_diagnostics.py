@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take most of the time of a tiny run."""
-    monkeypatch.setattr("unissl.run.results.write_charts", lambda *_: [])
+    monkeypatch.setattr("unissl.plots.output.write_charts", lambda *_: [])
 
 
 def unit(*rows: list[float]) -> Tensor:

@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("figure-runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNISSL_CACHE", str(root / "cache"))
-        patch.setattr("unissl.run.results.write_charts", lambda *_: [])
+        patch.setattr("unissl.plots.output.write_charts", lambda *_: [])
         for name, tree in TRAINED.items():
             run(build_config(merge(TINY, tree)), root / name)
     for name, changed in EDITED.items():
