@@ -86,6 +86,8 @@ def train(
         raise UserError("Give either steps or minutes, not both.")
     if config is not None and not isinstance(config, Mapping):
         raise UserError(f"The config is given as {type(config).__name__}; give a dictionary of settings.")
+    if resume not in (True, False, "auto"):
+        raise UserError(f"resume={resume!r} is not known; give True, False or 'auto'.")
     require_groups(config or {})
     given: ConfigTree = {
         "data": {"test": test, "test_holdout": holdout},

@@ -119,6 +119,11 @@ def test_the_command_and_python_write_the_same(photos: Path, run: unissl.Run) ->
         assert (photos / "by-command" / name).read_bytes() == (run.folder.path / name).read_bytes()
 
 
+def test_a_wrong_word_for_resume_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="resume='yes' is not known; give True, False or 'auto'"):
+        unissl.train("digits", out=tmp_path / "run", resume="yes")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "sentence"),
     [

@@ -77,6 +77,8 @@ class Manifest(BaseModel):
     def _is_consistent(self) -> Self:
         if len(self.labelled_counts) != len(self.class_names):
             raise ValueError("labelled_counts is not as long as class_names")
+        if len(set(self.class_names)) < len(self.class_names):
+            raise ValueError("two classes have the same name")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError("mean and std are not one number per channel")
         if "crop" in self.model_fields_set and (self.crop is None or self.crop > min(self.height, self.width)):

@@ -185,6 +185,15 @@ def test_a_calibration_that_is_none_is_refused(make_run: MakeRun, entry: object)
         load_model(run)
 
 
+def test_classes_of_the_same_name_are_refused(make_run: MakeRun) -> None:
+    run = make_run()
+    entries = json.loads((run / "manifest.json").read_text())
+    names = entries["class_names"]
+    (run / "manifest.json").write_text(json.dumps({**entries, "class_names": [names[0], *names[:-1]]}))
+    with pytest.raises(UserError, match="does not describe a model .two classes have the same name"):
+        load_model(run)
+
+
 def test_a_folder_that_is_no_run_gets_one_sentence(make_run: MakeRun, tmp_path: Path) -> None:
     assert repr(load_model(str(make_run()))) == "Model(small, labels-only, 3 classes, 12 x 12 x 3)"
     with pytest.raises(UserError, match="holds no trained model; give the folder of a finished run"):
