@@ -5,6 +5,7 @@ Training and reports are imported by the functions that need them, so that ``loa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,6 +80,7 @@ def train(
         >>> run.accuracy, run.interval  # doctest: +SKIP
         (0.883, Interval(value=0.883, low=0.85, high=0.91))
     """
+    started = time.monotonic()
     from unissl.autoconfig.recipes import with_recipe
     from unissl.run.config import require_groups
 
@@ -109,7 +111,7 @@ def train(
             return _resume(out, overrides if recipe is None else with_recipe(overrides, recipe))
     if fast and recipe is not None:
         raise UserError("A fast run has its own configuration; leave out the recipe.")
-    return _start(overrides, recipe, out, {"baseline": baseline, "report": report}, fast)
+    return _start(overrides, recipe, out, {"baseline": baseline, "report": report}, fast, started)
 
 
 def resume(out: Paths) -> Run:
@@ -200,7 +202,12 @@ def _data_of(images: Any, labels: Any, groups: Any, out: Paths | None) -> Config
 
 
 def _start(
-    overrides: ConfigTree, recipe: str | None, out: Paths | None, output: dict[str, bool | None], fast: bool
+    overrides: ConfigTree,
+    recipe: str | None,
+    out: Paths | None,
+    output: dict[str, bool | None],
+    fast: bool,
+    started: float,
 ) -> Run:
     from unissl.data import OWN_DATA, DataConfig, scan_folder
     from unissl.nets.bf16 import start_trial
@@ -227,7 +234,7 @@ def _start(
     if output["report"] is None:
         output = output | {"report": tree.get("data", {}).get("name") in OWN_DATA}
     config = build_config(merge({"output": output}, tree))
-    return _with_report(pipeline.run(config, out, index=index))
+    return _with_report(pipeline.run(config, out, index=index, started=started))
 
 
 def _resume(out: Paths, overrides: ConfigTree) -> Run:

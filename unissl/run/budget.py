@@ -18,19 +18,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from unissl.augment.feature_views import FeatureViews
 from unissl.augment.image_views import ImageViews
+from unissl.baselines import choose_strength, fit_simple_baselines
 from unissl.batches import Batches, Views
 from unissl.config import ConfigTree
 from unissl.data.folder.probe import DatasetProbe
-from unissl.distil.student import LABELLED_RATIO, select_maps, tail_precision, trainable_stages
+from unissl.distil.student import LABELLED_RATIO, linear_head, select_maps, tail_precision, trainable_stages
 from unissl.distributed.collectives import average_gradients, broadcast_from_main
 from unissl.errors import UserError
 from unissl.features import BATCH, forward_features, load_backbone, normalisation
 from unissl.nets import Network
 from unissl.nets.bf16 import to_bf16
 from unissl.run.config import RunConfig, baseline_config
+from unissl.run.distillation import label_pool
 from unissl.run.inputs import RunInputs
 from unissl.run.setup import build_training_on, predict_with_ema
+from unissl.run.shipping import clean_features, labels_of
 from unissl.training.checkpoint import TrainState
 from unissl.training.ema import Ema
 from unissl.training.optim import build_optimizer
@@ -63,8 +67,8 @@ REMAINING_TIME_FRACTION = 0.6
 DISTIL_TIME_FRACTION = 0.4
 """Distillation may take this fraction of the minutes left after feature extraction."""
 MIN_DISTIL_EPOCHS = 0.1
-TEACHER_SECONDS_PER_IMAGE = 0.002
-"""Soft labels and the student's first classifier."""
+PREDICTION_SHARE = 1 / 3
+"""Cost of predicting the pool, in epochs of distillation: forward alone."""
 REPORT_SECONDS = 10.0
 """Tables, charts and the report."""
 TIMED_IMAGES = 16
@@ -166,12 +170,14 @@ class ReservedTime:
     refits: int = 0
     """Further trainings for cross-validation."""
     distil_seconds: float = 0.0
+    fit_seconds: float = 0.0
+    """Teacher and simple baselines, of the run and of its refits."""
     test_views: Views | None = None
 
     def seconds(self) -> float:
         """Used already, or reserved for the end."""
         used = 0.0 if self.started is None else time.monotonic() - self.started + REPORT_SECONDS
-        return self.distil_seconds + used
+        return self.distil_seconds + self.fit_seconds + used
 
 
 def plan_budget(inputs: RunInputs, state: TrainState, batches: Batches, started: float, baseline: bool) -> RunConfig:
@@ -181,7 +187,11 @@ def plan_budget(inputs: RunInputs, state: TrainState, batches: Batches, started:
         return config
     assert config.train.minutes is not None
     reserved = ReservedTime(
-        started, inputs.split if baseline else None, len(inputs.folds), test_views=inputs.test_views
+        started,
+        inputs.split if baseline else None,
+        len(inputs.folds),
+        fit_seconds=seconds_of_fits(inputs, state, batches),
+        test_views=inputs.test_views,
     )
     share = DISTIL_TIME_FRACTION * (60 * config.train.minutes - reserved.seconds())
     config, distil_seconds = fit_distil_epochs(inputs, share)
@@ -243,16 +253,38 @@ def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserve
 
 def fit_distil_epochs(inputs: RunInputs, seconds: float) -> tuple[RunConfig, float]:
     """The configuration with as many distillation epochs as fit into ``seconds``, and the seconds they will take."""
-    config, images = inputs.config, inputs.dataset.train.images
+    config = inputs.config
     if not inputs.distils or not config.distil.fine_tune:
         return config, 0.0
     per_epoch = seconds_per_distil_epoch(inputs)
     tests = 0.0 if inputs.dataset.test is None else len(inputs.dataset.test) * seconds_per_test_image(inputs)
-    fixed = tests + TEACHER_SECONDS_PER_IMAGE * len(images)
+    fixed = tests + PREDICTION_SHARE * per_epoch
     fitting = broadcast_from_main(lambda: (seconds - fixed) / per_epoch)
     epochs = min(config.distil.epochs, round(max(MIN_DISTIL_EPOCHS, fitting), 2))
     config = config.model_copy(update={"distil": config.distil.model_copy(update={"epochs": epochs})})
     return config, fixed + epochs * per_epoch
+
+
+def seconds_of_fits(inputs: RunInputs, state: TrainState, batches: Batches) -> float:
+    """Time of what is fitted to features besides the steps: the teacher with its linear classifier, and the simple
+    baselines, for the run and for each of its refits. One of each is fitted and discarded."""
+    from sklearn.linear_model import LogisticRegression  # noqa: F401 - imported once, which is not part of a fit
+
+    split, views, fits = inputs.training_split, inputs.train_views, 1 + len(inputs.folds)
+    seconds = 0.0
+    if inputs.distils:
+        _ = inputs.teacher_features  # computed once
+        start = time.perf_counter()
+        linear_head(label_pool(inputs, split, state, batches))
+        seconds += fits * (time.perf_counter() - start)
+    if inputs.config.compares_baselines and isinstance(views, FeatureViews):
+        features = clean_features(views, np.concatenate([split.labelled, split.unlabelled]))
+        start = time.perf_counter()
+        strength = choose_strength(features[: len(split.labelled)], split.labels, split.num_classes)
+        chosen = time.perf_counter()
+        fit_simple_baselines(features, labels_of(split), split.num_classes, strength)
+        seconds += chosen - start + fits * (time.perf_counter() - chosen)
+    return broadcast_from_main(lambda: seconds)
 
 
 def seconds_per_distil_epoch(inputs: RunInputs) -> float:

@@ -106,13 +106,16 @@ class Run:
 
 
 @keep_freed_memory()
-def run(config: RunConfig, out: Path | str | None = None, *, index: FolderIndex | None = None) -> Run:
+def run(
+    config: RunConfig, out: Path | str | None = None, *, index: FolderIndex | None = None, started: float | None = None
+) -> Run:
     """Train and evaluate; all results are in the folder ``out``, which must be empty or absent.
 
-    Without ``out`` it is runs/DATA-METHOD-SEED. A budget in minutes counts from this call to the end of the report.
+    Without ``out`` it is runs/DATA-METHOD-SEED. A budget in minutes counts from ``started``, by the monotonic clock, or
+    from this call, to the end of the report.
     ``index`` is a scan of the image folder that was made before, so that it is not scanned twice.
     """
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     folder = RunFolder(out or Path("runs") / f"{config.data.name}-{config.method.name}-{config.seed}")
     broadcast_from_main(folder.check_unused)
     broadcast_from_main(lambda: require_out_elsewhere(folder.path, config.data))

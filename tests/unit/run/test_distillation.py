@@ -31,10 +31,11 @@ from unissl.report.samples import collect_samples
 from unissl.run.budget import (
     MAX_STEPS_ON_FEATURES,
     MIN_DISTIL_EPOCHS,
-    TEACHER_SECONDS_PER_IMAGE,
+    PREDICTION_SHARE,
     ReservedTime,
     fit_distil_epochs,
     plan_budget,
+    seconds_of_fits,
     seconds_per_distil_epoch,
     seconds_per_test_image,
     steps_from_minutes,
@@ -227,13 +228,26 @@ def test_its_time_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = prepared(distilled())
     monkeypatch.setattr("unissl.run.budget.seconds_per_distil_epoch", lambda inputs: 50.0)
     monkeypatch.setattr("unissl.run.budget.seconds_per_test_image", lambda inputs: 0.1)
-    fixed = 38 * TEACHER_SECONDS_PER_IMAGE + 0.9  # 38 images, and 9 for testing
+    fixed = PREDICTION_SHARE * 50 + 0.9  # of the pool, and of 9 images for testing
     planned, seconds = fit_distil_epochs(inputs, 1000.0)
     assert planned == inputs.config and seconds == pytest.approx(fixed + 100)
     planned, seconds = fit_distil_epochs(inputs, fixed + 50)
     assert planned.distil.epochs == 1.0 and seconds == pytest.approx(fixed + 50)
     assert fit_distil_epochs(inputs, -3.0)[0].distil.epochs == MIN_DISTIL_EPOCHS
     assert fit_distil_epochs(prepared(settings()), 1.0) == (settings(), 0.0)
+
+
+@needs_weights
+def test_teacher_and_baselines_of_all_refits_are_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that ticks once a reading: the teacher and the baselines of every fit, and one choice of strength."""
+    inputs = prepared(distilled(output={"baseline": True}))
+    training = build_training(inputs)
+    fits = 1 + len(inputs.folds)
+    ticks = iter(range(100))
+    monkeypatch.setattr("unissl.run.budget.time.perf_counter", lambda: float(next(ticks)))
+    assert fits > 1 and seconds_of_fits(inputs, *training) == fits + (1 + fits)
+    undistilled = inputs.with_config(settings(output={"baseline": True}))
+    assert seconds_of_fits(undistilled, *training) == 1 + fits
 
 
 @needs_weights
