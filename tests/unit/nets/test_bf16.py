@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import Any
+
 import pytest
 import torch
 
 from unissl.nets import build
 from unissl.nets.base import Network
-from unissl.nets.bf16 import bf16_matmul, cpu_supports_bf16, survives, to_bf16
+from unissl.nets.bf16 import bf16_matmul, cpu_supports_bf16, start_trial, survives, to_bf16
 
 NEEDS_HALF = pytest.mark.skipif(not cpu_supports_bf16(), reason="needs a CPU that computes in bfloat16")
 
@@ -84,3 +87,26 @@ def test_instructions_that_kill_are_found_out_in_a_process_of_its_own(monkeypatc
 def test_a_torch_that_cannot_say_is_taken_at_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
     assert not cpu_supports_bf16()
+
+
+def test_a_trial_that_was_started_early_is_the_one_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr("unissl.nets.bf16.TRIAL", "pass # started early")
+    started, really = [], subprocess.Popen
+
+    def spied(*arguments: Any, **named: Any) -> Any:
+        started.append(arguments[0][-1])
+        return really(*arguments, **named)
+
+    monkeypatch.setattr("subprocess.Popen", spied)
+    start_trial()
+    assert started == ["pass # started early"] and cpu_supports_bf16() and len(started) == 1
+    monkeypatch.setenv("UNISSL_DISABLE_BF16", "1")
+    monkeypatch.setattr("unissl.nets.bf16.TRIAL", "pass # not wanted")
+    start_trial()
+    assert len(started) == 1
+
+
+def test_a_trial_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unissl.nets.bf16.TRIAL_SECONDS", 0.2)
+    assert not survives("import time; time.sleep(60)")
