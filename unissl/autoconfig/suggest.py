@@ -120,7 +120,8 @@ def for_photos(
     if distils:
         number = f"{pool:,}" if sampled == pool else f"{sampled:,} of {pool:,}"
         what = "distillation" if tunes else "a linear classifier"
-        reasons.append(f"stage 2: {what} on soft labels for {number} unlabelled images")
+        through = f"; their teacher sees {TEACHER_CROPS} crops through {teacher}" if own and crops else ""
+        reasons.append(f"stage 2: {what} on soft labels for {number} unlabelled images{through}")
     if minutes is not None:
         reasons.append(
             f"at most {MAX_STEPS_ON_FEATURES} steps: more made classifiers worse, so the run may end before the time"
