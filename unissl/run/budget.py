@@ -69,6 +69,8 @@ DISTIL_TIME_FRACTION = 0.4
 MIN_DISTIL_EPOCHS = 0.1
 PREDICTION_SHARE = 1 / 3
 """Cost of predicting the pool, in epochs of distillation: forward alone."""
+SLACK_FRACTION = 0.05
+"""Part of the minutes that no stage is planned for: what is timed before the start is only a sample."""
 REPORT_SECONDS = 10.0
 """Tables, charts and the report."""
 TIMED_IMAGES = 16
@@ -172,12 +174,13 @@ class ReservedTime:
     distil_seconds: float = 0.0
     fit_seconds: float = 0.0
     """Teacher and simple baselines, of the run and of its refits."""
+    slack_seconds: float = 0.0
     test_views: Views | None = None
 
     def seconds(self) -> float:
         """Used already, or reserved for the end."""
         used = 0.0 if self.started is None else time.monotonic() - self.started + REPORT_SECONDS
-        return self.distil_seconds + self.fit_seconds + used
+        return self.distil_seconds + self.fit_seconds + self.slack_seconds + used
 
 
 def plan_budget(inputs: RunInputs, state: TrainState, batches: Batches, started: float, baseline: bool) -> RunConfig:
@@ -191,6 +194,7 @@ def plan_budget(inputs: RunInputs, state: TrainState, batches: Batches, started:
         inputs.split if baseline else None,
         len(inputs.folds),
         fit_seconds=seconds_of_fits(inputs, state, batches),
+        slack_seconds=SLACK_FRACTION * 60 * config.train.minutes,
         test_views=inputs.test_views,
     )
     share = DISTIL_TIME_FRACTION * (60 * config.train.minutes - reserved.seconds())
