@@ -63,9 +63,9 @@ def pool_record(
 
 def macro_f1(truth: Labels, predicted: Labels) -> float:
     """Mean over the classes that occur of the harmonic mean of precision and recall."""
-    present = np.unique(truth[truth != OOD])
     from sklearn.metrics import f1_score  # slow to import
 
+    present = np.unique(truth[truth != OOD])
     return float(f1_score(truth, predicted, labels=present, average="macro", zero_division=0.0))
 
 
