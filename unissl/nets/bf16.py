@@ -3,6 +3,7 @@ anyway."""
 
 from __future__ import annotations
 
+import atexit
 import copy
 import os
 import subprocess
@@ -92,21 +93,26 @@ def survives(trial: str) -> bool:
     try:
         return process.wait(timeout=TRIAL_SECONDS) == 0
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        _end(process)
         return False
 
 
 @lru_cache
 def _start(trial: str) -> subprocess.Popen[bytes] | None:
     """The process of a trial; None where the system starts none."""
-    silent = subprocess.DEVNULL
+    command, silent = [sys.executable, "-P", "-c", trial], subprocess.DEVNULL
     try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", trial], stdin=silent, stdout=silent, stderr=silent, cwd=NEUTRAL
-        )
+        process = subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent, cwd=NEUTRAL)
     except OSError:
         return None
+    atexit.register(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave no process behind that nobody waited for."""
+    process.kill()
+    process.wait()
 
 
 @contextmanager
