@@ -5,8 +5,9 @@ All three see the features that the method is trained on, and take seconds. A ga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch.nn.functional import normalize
 from unissl.ops import soft_regression
 from unissl.ops.linear import LinearClassifier, rank_in_class
 from unissl.ops.neighbours import nearest, spread_labels, transition
-from unissl.types import UNLABELLED, Labels
+from unissl.types import UNLABELLED, Labels, Rows
 
 LOGISTIC_REGRESSION = "logistic-regression"
 NEAREST_NEIGHBOURS = "nearest-neighbours"
@@ -74,13 +75,17 @@ def fit_simple_baselines(
     return baselines
 
 
-def choose_strength(x: Tensor, labels: Labels, num_classes: int) -> float:
+def choose_strength(x: Tensor, labels: Labels, num_classes: int, folds: Sequence[Rows] | None = None) -> float:
     """The strength with the lowest cross-validated log-loss over the labels (n,) of x (n, D); the first one where a
-    class has a single label."""
+    class has a single label.
+
+    ``folds`` are the positions that each fold leaves out, where related images must stay together.
+    """
     if np.unique(labels, return_counts=True)[1].min() < 2:
         return STRENGTHS[0]
     losses = dict.fromkeys(STRENGTHS, 0.0)
-    for held_out in stratified_folds(labels, STRENGTH_FOLDS):
+    masks = stratified_folds(labels, STRENGTH_FOLDS) if folds is None else map(partial(_mask, len(labels)), folds)
+    for held_out in masks:
         for strength in STRENGTHS:
             classifier = _fit(x[~held_out], labels[~held_out.numpy()], num_classes, strength)
             log_probs = classifier.logits(x[held_out]).log_softmax(1)
@@ -96,6 +101,10 @@ def stratified_folds(labels: Labels, folds: int) -> Iterator[Tensor]:
         held_out = rank % folds == fold
         if held_out.any():
             yield torch.from_numpy(held_out)
+
+
+def _mask(count: int, positions: Rows) -> Tensor:
+    return torch.from_numpy(np.isin(np.arange(count), positions))
 
 
 def label_spreading(features: Tensor, labels: Labels, num_classes: int) -> LinearClassifier:

@@ -5,6 +5,7 @@ The evidence is cross-validation over the labels. Test labels are never part of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,9 +23,10 @@ from unissl.run.folds import Positions, without_labels
 from unissl.run.inputs import RunInputs
 from unissl.types import UNLABELLED, Bools, Split
 
-MIN_EVIDENCE = 1.64
-"""Standard errors by which a baseline has to be better than the method in cross-validation to be shipped. The method
-was better on the collections that it was developed on, and few labels are weak evidence against that."""
+MAX_P_VALUE = 0.05
+"""Level of the test by which a baseline has to be better than the method in cross-validation to be shipped, over all
+baselines. The method was better on the collections that it was developed on, and few labels are weak evidence against
+that."""
 BLOCK = 4096
 CHANCE = ", a difference that may be chance"
 NO_EVIDENCE = "there was no cross-validation over the labels, so nothing shows that a baseline is better"
@@ -65,7 +67,8 @@ def fit_baselines(inputs: RunInputs) -> Baselines | None:
     features = clean_features(views, np.concatenate([split.labelled, split.unlabelled]))
     given = features[: len(split.labelled)]
     # One strength for all refits: chosen with the labels that a refit leaves out, which can only favour the baseline.
-    strength = choose_strength(given, split.labels, split.num_classes)
+    grouped = inputs.dataset.train.groups is not None
+    strength = choose_strength(given, split.labels, split.num_classes, inputs.folds if grouped else None)
     classifiers = fit_simple_baselines(features, labels_of(split), split.num_classes, strength)
     labels = len(split.labelled)
     held_out = {name: CrossValidated(np.full(labels, -1, dtype=np.int64), np.zeros(labels)) for name in classifiers}
@@ -110,7 +113,7 @@ def choose_classifier(method: str, predicted: Positions | None, truth: Positions
     }
     best = max(candidates, key=lambda name: candidates[name].mean())
     figures = f"cross-validated accuracy {{}} against {{}} of {{}}, over {tested.sum()} labels"
-    if standard_errors(candidates[best], right) > MIN_EVIDENCE:
+    if sign_test(candidates[best], right) * len(candidates) <= MAX_P_VALUE:
         classifier = baselines.classifiers[best]
         assert isinstance(classifier, LinearClassifier)
         reason = figures.format(f"{candidates[best].mean():.3f}", f"{right.mean():.3f}", method)
@@ -119,10 +122,14 @@ def choose_classifier(method: str, predicted: Positions | None, truth: Positions
     return Shipped(method, reason + (CHANCE if candidates[best].mean() > right.mean() else ""))
 
 
-def standard_errors(right: Bools, other: Bools) -> float:
-    """The difference of two accuracies on the same images, in standard errors of the difference."""
+def sign_test(right: Bools, other: Bools) -> float:
+    """One-sided p-value of the first of two classifiers being more accurate on the same images (n,).
+
+    Exact, since few labels differ: a normal approximation would be convinced by three.
+    """
     better, worse = int((right & ~other).sum()), int((other & ~right).sum())
-    return 0.0 if better + worse == 0 else (better - worse) / (better + worse) ** 0.5
+    differing = better + worse
+    return sum(math.comb(differing, count) for count in range(better, differing + 1)) / (1 << differing)
 
 
 def predict_baseline(classifier: LinearClassifier, views: FeatureViews, rows: Positions) -> Predictions:

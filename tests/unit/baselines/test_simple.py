@@ -46,6 +46,16 @@ def test_the_strength_has_the_lowest_cross_validated_loss() -> None:
     assert choose_strength(x, labels, CLASSES) == min(losses, key=losses.__getitem__)
 
 
+def test_folds_of_groups_keep_copies_from_choosing_the_strength() -> None:
+    """Four copies of each of two noisy images per class, one in each stratified fold: weak regularisation looks best,
+    unless all copies of an image are left out together."""
+    once, classes = blobs(2, 2.0)
+    x, labels = once.repeat_interleave(4, 0), classes.repeat(4)
+    together = [np.flatnonzero(np.arange(len(labels)) // 4 // CLASSES == image) for image in range(2)]
+    assert choose_strength(x, labels, CLASSES) == max(STRENGTHS)
+    assert choose_strength(x, labels, CLASSES, together) == min(STRENGTHS)
+
+
 def test_a_class_with_a_single_label_gets_the_fixed_strength() -> None:
     x, labels = blobs(4, 5.0)
     keep = np.r_[0:3, 4, 5, 7, 8]

@@ -128,7 +128,7 @@ def test_if_all_images_are_labelled_copies_are_the_pool() -> None:
 
 
 def test_a_simple_baseline_that_is_better_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unissl.run.shipping.MIN_EVIDENCE", -100.0)
+    monkeypatch.setattr("unissl.run.shipping.MAX_P_VALUE", 100.0)
     made = SAGEClassifier(steps=2, random_state=SEED, config=SHORT).fit(IMAGES, Y)
     manifest = made._fitted.model.manifest
     assert manifest.linear and not manifest.distilled

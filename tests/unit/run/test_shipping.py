@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from unissl.baselines import LinearClassifier, NearestNeighbours
 from unissl.evaluation.intervals import paired_gain
 from unissl.run.cross_validation import CrossValidated
-from unissl.run.shipping import Baselines, Shipped, baselines_summary, choose_classifier, standard_errors
+from unissl.run.shipping import Baselines, Shipped, baselines_summary, choose_classifier, sign_test
 
 TRUTH = np.tile([0, 1], 20)
 LINEAR = LinearClassifier(torch.zeros(2, 3), torch.zeros(2))
@@ -47,11 +48,23 @@ def test_without_cross_validation_the_method_is_shipped() -> None:
     assert "no cross-validation" in choose(None, regression=0).reason
 
 
-@pytest.mark.parametrize(("right", "other", "expected"), [(30, 20, 10**0.5), (20, 20, 0.0), (20, 30, -(10**0.5))])
-def test_standard_errors_of_a_paired_difference(right: int, other: int, expected: float) -> None:
-    """McNemar's statistic: (b - c) / sqrt(b + c)."""
+def test_three_labels_do_not_convince() -> None:
+    """Three against none are 1.7 standard errors, and happen by chance in one of eight pairs of equal classifiers."""
+    assert choose(3, regression=0).name == choose(4, regression=0).name == "sage"
+    assert choose(5, regression=0).name == "regression"
+
+
+def test_more_baselines_need_more_evidence() -> None:
+    assert choose(5, regression=0, spreading=1).name == "sage"
+    assert choose(6, regression=0, spreading=1).name == "regression"
+
+
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (3, 0), (5, 2), (2, 5), (12, 7)])
+def test_sign_test_is_the_one_of_scipy(better: int, worse: int) -> None:
     images = np.arange(40)
-    assert standard_errors(images < right, images < other) == pytest.approx(expected)
+    expected = binomtest(better, better + worse, alternative="greater").pvalue if better + worse else 1.0
+    p_value = sign_test(images < 20, (images >= better) & (images < 20 + worse))
+    assert p_value == pytest.approx(expected)
 
 
 def test_summary_of_the_baselines() -> None:
