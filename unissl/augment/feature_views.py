@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unissl.augment.views import AugmentConfig, check_view_name
 from unissl.ops.keyed_random import uniform_table
-from unissl.utils.mmap_rows import whole
+from unissl.utils.mmap_rows import take_rows
 
 Features = npt.NDArray[np.float32]
 
@@ -84,5 +84,5 @@ class FeatureViews:
         return max(second, self.config.labelled_feature_dropout if stream == "labelled" else 0.0)
 
     def _load(self, rows: npt.NDArray[np.int64], which: npt.NDArray[np.int64]) -> Tensor:
-        chosen = torch.from_numpy(np.ascontiguousarray(whole(self.features)[rows, which]))
+        chosen = torch.from_numpy(np.ascontiguousarray(take_rows(self.features, rows, which)))
         return self.scale(chosen.to(self.device, torch.get_default_dtype()))

@@ -15,6 +15,7 @@ from unissl.config import Settings
 from unissl.data.groups import hold_out_groups
 from unissl.errors import UserError, shortened
 from unissl.types import ImageTable, Labels, Pixels, Rows
+from unissl.utils.mmap_rows import take_rows
 
 OWN_DATA = ("folder", "parquet", "arrays")
 """Sources of the user's own images, which are checked for issues and duplicates."""
@@ -83,7 +84,7 @@ def channel_mean_std(images: Pixels) -> tuple[tuple[float, ...], tuple[float, ..
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), dtype=np.int64)
     for start in range(0, len(rows), CHUNK):
-        block = images[rows[start : start + CHUNK]]
+        block = take_rows(images, rows[start : start + CHUNK])
         for c in range(channels):
             counts[c] += np.bincount(block[..., c].ravel(), minlength=256)
     values = np.arange(256) / 255

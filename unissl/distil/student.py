@@ -27,7 +27,7 @@ from unissl.nets.heads import LinearHead
 from unissl.ops import soft_regression
 from unissl.ops.losses import cross_entropy
 from unissl.types import Rows
-from unissl.utils.mmap_rows import whole
+from unissl.utils.mmap_rows import take_rows
 from unissl.utils.progress import Progress
 
 WARM_UP = 20
@@ -175,5 +175,5 @@ def lr_factor(step: int, steps: int) -> float:
 
 def select_maps(maps: FeatureMaps, rows: Rows, views: Rows, device: torch.device) -> Tensor:
     """Maps (n, c, h, w) of one view for each of the rows, stored channels last."""
-    selected = torch.from_numpy(np.ascontiguousarray(whole(maps)[rows, views]))
+    selected = torch.from_numpy(np.ascontiguousarray(take_rows(maps, rows, views)))
     return selected.to(device, torch.get_default_dtype()).permute(0, 3, 1, 2)

@@ -53,7 +53,7 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
     is_labelled = labels != UNLABELLED
     given = np.eye(num_classes)[labels[is_labelled]]
     probs = sharpen(logistic_regression(concat_features(crops), labels, num_classes), SHARPEN_TEACHER)
-    neighbours, cosines = nearest(concat_features(crops, learnt), k_neighbours)
+    neighbours, cosines = nearest(concat_features(crops, learnt), k_neighbours, overwrite=True)
     matrix = transition(neighbours, cosines, agreement(probs, neighbours))
     probs[is_labelled] = given
     soft = sharpen(spread_labels(probs, matrix), SHARPEN_SMOOTHED)
@@ -86,9 +86,12 @@ def concat_features(crops: Sequence[Tensor], learnt: Tensor | None = None) -> Te
     """Features side by side, with equal shares for the crops and ``LEARNT_SHARE`` for the learnt ones, scaled to
     ``FEATURE_NORM``."""
     share = 0.0 if learnt is None else LEARNT_SHARE
-    parts = [normalize(crop, dim=1) * ((1 - share) / len(crops)) ** 0.5 for crop in crops]
-    parts += [] if learnt is None else [normalize(learnt, dim=1) * share**0.5]
-    return torch.cat(parts, 1) * FEATURE_NORM
+    parts = [(crop, (1 - share) / len(crops)) for crop in crops] + ([] if learnt is None else [(learnt, share)])
+    joint, start = torch.empty(len(crops[0]), sum(part.shape[1] for part, _ in parts)), 0
+    for part, part_share in parts:  # written one by one: together they are the largest tensors of a run
+        torch.mul(normalize(part, dim=1), part_share**0.5, out=joint[:, start : start + part.shape[1]])
+        start += part.shape[1]
+    return joint.mul_(FEATURE_NORM)
 
 
 def logistic_regression(x: Tensor, labels: Labels, num_classes: int) -> Floats:

@@ -38,6 +38,7 @@ from unissl.nets.bf16 import to_bf16
 from unissl.nets.external import check_input_size
 from unissl.types import ImageTable, Rows
 from unissl.utils.cache import cached
+from unissl.utils.mmap_rows import row_blocks
 
 BATCH = 64
 """Images that pass the backbone at once. Fixed, since it may change the last bits."""
@@ -136,8 +137,8 @@ def extract_features(
 
 def pixel_hash(images: Images) -> str:
     digest = hashlib.sha256()
-    for start in range(0, len(images), BATCH):
-        digest.update(np.ascontiguousarray(images[start : start + BATCH]).data)
+    for block in row_blocks(images, BATCH):
+        digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
 

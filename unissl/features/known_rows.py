@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from unissl.types import Rows
 from unissl.utils.cache import Entry, entries, save_array
+from unissl.utils.mmap_rows import row_blocks
 from unissl.utils.partial_rows import PartialRows
 from unissl.utils.progress import Progress
 
@@ -38,8 +39,8 @@ def row_digests(images: Any, block: int = 64) -> Bytes:
     """Digests (N, 16) of the images (N, H, W, channels)."""
     digests = [
         blake2b(np.ascontiguousarray(image).data, digest_size=DIGEST_BYTES).digest()
-        for start in range(0, len(images), block)
-        for image in images[start : start + block]
+        for rows in row_blocks(images, block)
+        for image in rows
     ]
     return np.array([list(digest) for digest in digests], np.uint8).reshape(-1, DIGEST_BYTES)
 

@@ -7,10 +7,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from unissl.utils.mmap_rows import whole
+from unissl.utils.mmap_rows import take_rows
 
 FEATURE_NORM = 4.0
 """Euclidean norm of every scaled feature."""
+
+BLOCK = 128
+"""Entries that are standardised at once."""
 
 Features = npt.NDArray[np.float32]
 
@@ -30,10 +33,14 @@ class FeatureScaler(nn.Module):
     def of(cls, features: Features, rows: npt.NDArray[np.int64] | None = None) -> FeatureScaler:
         """Fitted to the clean views of features (N, V, D), of some rows or of all. An entry that is constant to
         rounding keeps its scale."""
-        chosen = whole(features)[:, 0] if rows is None else whole(features)[rows, 0]
-        clean = np.asarray(chosen, dtype=np.float64)
-        mean, std = clean.mean(0), clean.std(0)
-        std[std <= 1e-5 * np.abs(clean).max(0)] = 1.0
+        chosen = np.arange(len(features)) if rows is None else rows
+        clean = take_rows(features[:, 0], chosen)
+        mean, std = np.empty(clean.shape[1]), np.empty(clean.shape[1])
+        for start in range(0, clean.shape[1], BLOCK):  # a float64 copy of all entries would be large
+            columns = slice(start, start + BLOCK)
+            part = clean[:, columns].astype(np.float64)
+            mean[columns], std[columns] = part.mean(0), part.std(0)
+            std[columns][std[columns] <= 1e-5 * np.abs(part).max(0)] = 1.0
         return cls(torch.from_numpy(mean).float(), torch.from_numpy(std).float())
 
     def forward(self, features: Tensor) -> Tensor:

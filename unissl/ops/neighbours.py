@@ -25,9 +25,12 @@ POWER = 3
 Floats = npt.NDArray[np.float64]
 
 
-def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Row numbers (n, k) and cosines (n, k) of the nearest other rows of features (n, D), the nearest first."""
-    unit = torch.nn.functional.normalize(features, dim=1)
+def nearest(features: Tensor, k: int, *, overwrite: bool = False) -> tuple[Tensor, Tensor]:
+    """Row numbers (n, k) and cosines (n, k) of the nearest other rows of features (n, D), the nearest first.
+
+    With ``overwrite`` the features are normalised in place, which saves a copy of them.
+    """
+    unit = torch.nn.functional.normalize(features, dim=1, out=features if overwrite else None)
     indices, cosines = [], []
     for start in range(0, len(unit), BLOCK):
         similar = unit[start : start + BLOCK] @ unit.T

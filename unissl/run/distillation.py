@@ -30,7 +30,7 @@ from unissl.run.inputs import RunInputs
 from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
 from unissl.types import UNLABELLED, Rows, Split
-from unissl.utils.mmap_rows import whole
+from unissl.utils.mmap_rows import take_rows
 
 BLOCK = 4096
 
@@ -74,7 +74,7 @@ def predict_without_fine_tuning(
 
 
 def scale_features(features: Features, rows: Rows, scaler: FeatureScaler) -> Tensor:
-    scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(whole(features)[rows])))
+    scaled: Tensor = scaler(torch.from_numpy(np.ascontiguousarray(take_rows(features, rows))))
     return scaled
 
 

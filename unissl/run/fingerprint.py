@@ -17,7 +17,7 @@ from unissl.run_folder import RunFolder
 from unissl.splits import read_split, write_split
 from unissl.types import ImageTable, Split
 from unissl.utils.atomic import read_json, write_json
-from unissl.utils.mmap_rows import whole
+from unissl.utils.mmap_rows import row_blocks
 
 BLOCK = 1024
 """Images hashed at a time."""
@@ -77,6 +77,6 @@ def table_fingerprint(table: ImageTable) -> str:
 
 def _hash_pixels(table: ImageTable) -> str:
     digest = hashlib.sha256()
-    for start in range(0, len(table), BLOCK):
-        digest.update(np.ascontiguousarray(whole(table.images)[start : start + BLOCK]).data)
+    for block in row_blocks(table.images, BLOCK):
+        digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()

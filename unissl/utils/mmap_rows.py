@@ -11,6 +11,7 @@ file is looked at before rows are read: a truncated file is a sentence, unless i
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,11 +39,13 @@ def whole(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return table
 
 
-def take_rows(table: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """``table[rows]``; releases mapped pages of a large memory-mapped table."""
-    values = whole(table)[rows]
+def take_rows(
+    table: npt.NDArray[Any], rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[Any]:
+    """``table[rows]``, or ``table[rows, views]``; releases mapped pages of a large memory-mapped table."""
+    values = whole(table)[rows] if views is None else whole(table)[rows, views]
     pages = getattr(table, "_mmap", None)
-    if pages is None or table.nbytes <= MAX_MAPPED or not hasattr(mmap, "MADV_DONTNEED"):
+    if pages is None or len(pages) <= MAX_MAPPED or not hasattr(mmap, "MADV_DONTNEED"):
         return values
     mapped = _mapped_bytes.get(pages, 0) + len(rows) * (values[:1].nbytes + READ_AHEAD)
     if mapped >= MAX_MAPPED:
@@ -50,3 +53,9 @@ def take_rows(table: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArr
         mapped = 0
     _mapped_bytes[pages] = mapped
     return np.asarray(values)
+
+
+def row_blocks(table: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
+    """All rows of a table in order, ``size`` at a time; read by :func:`take_rows`."""
+    for start in range(0, len(table), size):
+        yield take_rows(table, np.arange(start, min(start + size, len(table))))

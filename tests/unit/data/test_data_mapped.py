@@ -18,7 +18,7 @@ from unissl.augment.feature_views import FeatureViews
 from unissl.distil.student import select_maps
 from unissl.errors import UserError
 from unissl.utils import mmap_rows as mapped
-from unissl.utils.mmap_rows import take_rows
+from unissl.utils.mmap_rows import row_blocks, take_rows
 
 MEGABYTE = 1 << 20
 CPU = torch.device("cpu")
@@ -84,3 +84,18 @@ def test_arrays_and_small_maps_are_left_alone(table: Path) -> None:
     assert np.array_equal(take_rows(np.asarray(images), rows), images[rows])
     assert np.array_equal(take_rows(images, rows), images[rows])
     assert resident(table) > 0 if sys.platform == "linux" else True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_reading_all_rows_keeps_no_table_in_memory(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "MAX_MAPPED", 2 * MEGABYTE)
+    images = np.load(table, mmap_mode="r")
+    blocks = []
+    for block in row_blocks(images, 100):
+        blocks.append(block)
+        assert resident(table) <= 8 * MEGABYTE
+    assert np.array_equal(np.concatenate(blocks), np.load(table))
+    rows = np.random.default_rng(2).permutation(len(images)).reshape(-1, 64)
+    for some in rows:
+        maps = select_maps(images.view(np.float16).reshape(-1, 1, 4, 4, 32), some, np.zeros_like(some), CPU)
+        assert maps.shape == (64, 32, 4, 4) and resident(table) <= 8 * MEGABYTE
