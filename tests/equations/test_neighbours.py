@@ -37,6 +37,14 @@ def test_graph(k: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(transition(*nearest(x, k)).toarray(), slow_matrix(x.numpy(), k), atol=1e-12)
 
 
+def test_neighbours_of_features_that_may_be_overwritten() -> None:
+    x = some_vectors()
+    kept, scratch = x.clone(), x.clone()
+    expected, got = nearest(x, 3), nearest(scratch, 3, overwrite=True)
+    assert torch.equal(x, kept) and not torch.equal(scratch, kept)
+    assert all(torch.equal(*pair) for pair in zip(expected, got, strict=True))
+
+
 def test_graph_of_rows_that_agree() -> None:
     x, answers = some_vectors(), np.random.default_rng(2).dirichlet(np.ones(4), 23)
     answers[3], answers[4] = np.eye(4)[0], np.eye(4)[1]  # of two opinions

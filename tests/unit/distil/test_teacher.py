@@ -59,9 +59,9 @@ def test_learnt_features_are_for_the_neighbours_alone(monkeypatch: pytest.Monkey
     x, widths = torch.randn(24, 2, generator=rng), []
 
     def spied(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(x: torch.Tensor, *rest: Any) -> Any:
+        def call(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
             widths.append((function.__name__, x.shape[1]))
-            return function(x, *rest)
+            return function(x, *rest, **named)
 
         return call
 
