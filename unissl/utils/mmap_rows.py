@@ -11,6 +11,7 @@ file is looked at before rows are read: a truncated file is a sentence, unless i
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,11 +22,12 @@ import numpy.typing as npt
 from unissl.errors import UserError
 
 MAX_MAPPED = 256 << 20
-"""Bytes that may be mapped at a time; pages of a smaller table are never released."""
-READ_AHEAD = 64 << 10
-"""Bytes that one read maps at most in addition to the row."""
+"""Bytes of all tables together that may be mapped at a time."""
+READ_AHEAD = 128 << 10
+"""Bytes that the system maps in addition to a row, roughly."""
 
 _mapped_bytes: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
+_lock = threading.Lock()
 
 
 def whole(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -42,17 +44,24 @@ def whole(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def take_rows(
     table: npt.NDArray[Any], rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None = None
 ) -> npt.NDArray[Any]:
-    """``table[rows]``, or ``table[rows, views]``; releases mapped pages of a large memory-mapped table."""
+    """``table[rows]``, or ``table[rows, views]``; the pages of memory-mapped tables are released now and then."""
     values = whole(table)[rows] if views is None else whole(table)[rows, views]
     pages = getattr(table, "_mmap", None)
-    if pages is None or len(pages) <= MAX_MAPPED or not hasattr(mmap, "MADV_DONTNEED"):
+    if pages is None:
         return values
-    mapped = _mapped_bytes.get(pages, 0) + len(rows) * (values[:1].nbytes + READ_AHEAD)
-    if mapped >= MAX_MAPPED:
-        pages.madvise(mmap.MADV_DONTNEED)
-        mapped = 0
-    _mapped_bytes[pages] = mapped
+    _count_mapped(pages, len(rows) * (values[:1].nbytes + READ_AHEAD))
     return np.asarray(values)
+
+
+def _count_mapped(pages: mmap.mmap, read: int) -> None:
+    """Add the bytes of a read, and release the pages of all tables where they are too many together."""
+    with _lock:
+        _mapped_bytes[pages] = min(len(pages), _mapped_bytes.get(pages, 0) + read)
+        if sum(_mapped_bytes.values()) < MAX_MAPPED or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        for table in _mapped_bytes:
+            table.madvise(mmap.MADV_DONTNEED)
+            _mapped_bytes[table] = 0
 
 
 def row_blocks(table: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
