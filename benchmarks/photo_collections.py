@@ -260,14 +260,13 @@ def mean_scores(cells: list[dict[str, Any]], part: str | list[str]) -> tuple[str
 def estimates(cells: list[dict[str, Any]]) -> str:
     """How often the 95 % interval of the estimate by cross-validation holds the test accuracy. The estimate is computed
     from the accuracy on the folds by the present code."""
-    from unissl.evaluation.intervals import Interval
     from unissl.run.cross_validation import estimate_shipped
 
     known = []
     for cell in cells:
         if folds := cell["cross_validation"]:
-            accuracy = Interval(folds["accuracy"], folds["low"], folds["high"])
-            estimate = estimate_shipped(accuracy, folds["folds"], fine_tuned=cell["shipped"] == "sage")
+            number, fine_tuned = folds["folds"], cell["shipped"] == "sage"
+            estimate = estimate_shipped(folds["accuracy"], folds["labels"], number, fine_tuned)
             known.append((estimate, cell["scores"]["unissl"][0]))
     if not known:
         return "no cross-validated accuracies"

@@ -21,8 +21,11 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson_interval(successes: int, total: int) -> Interval:
-    """``successes / total`` with Wilson's score interval, which is sound near 0 and 1 and for few trials."""
+def wilson_interval(successes: float, total: float) -> Interval:
+    """``successes / total`` with Wilson's score interval, which is sound near 0 and 1 and for few trials.
+
+    Trials that are not independent count as fewer, so the number need not be whole.
+    """
     value, weight = successes / total, Z**2 / total
     centre = (value + weight / 2) / (1 + weight)
     half = Z / (1 + weight) * math.sqrt(value * (1 - value) / total + weight / (4 * total))
