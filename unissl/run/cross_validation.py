@@ -43,7 +43,7 @@ FINE_TUNED_ERRORS = 0.89
 FOLD_VARIANCE = 1.5
 """Variance of the accuracy on the folds, relative to that of as many independent trials: the refits share labels, so
 one unlucky draw of labels is seen by all of them (docs/experiments.md)."""
-FACTOR_SPREAD = 0.13
+FACTOR_SPREAD = 0.2
 """Half of the 95 % prediction interval of the two factors above together, on a collection that they were not measured
 on, relative to their value (docs/experiments.md)."""
 COLUMNS = ("predicted", "confidence")
