@@ -5,15 +5,17 @@
     python benchmarks/scarcity.py --out runs/scarcity --table
 
 A cell is a data set, a number of labels per class and a class distribution of the pool; all methods train for the same
-steps. Finished runs in --out are not repeated and interrupted ones are resumed; --table prints what is finished so far
-and trains nothing. A run of a method that predicts with the network's head has ``method.readout = "consensus"``: its
-summary states the accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds,
+steps. Results are appended to --results, by default benchmarks/results/scarcity.csv, and runs that it holds are not
+repeated, so the grid can go on on another machine. Interrupted runs in --out are resumed; --table prints what is
+finished so far and trains nothing. A run of a method that predicts with the network's head has
+``method.readout = "consensus"``: its summary states the accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds,
 head with head and consensus with consensus; wins, ties and losses are counted with Holm's correction.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import multiprocessing
 import statistics
@@ -27,8 +29,6 @@ from compare import one_run, seeds
 
 from unissl.config import ConfigTree, merge, without_none
 from unissl.errors import UserError
-from unissl.run_folder import RunFolder
-from unissl.utils.atomic import read_json
 from unissl_paper.tables.collect import mean_and_sd
 from unissl_paper.tables.differences import interval_text
 from unissl_paper.tables.sheet import EMPTY, Sheet, Tables, format_mean, render
@@ -51,6 +51,8 @@ DATA: dict[str, ConfigTree] = {
 }
 """Differences from the recipe: ``digits`` for digits, ``short`` for Fashion-MNIST."""
 READOUTS = ("head", "consensus")
+COLUMNS = ("data", "labels", "distribution", "method", "seed", "steps", "readout", "accuracy")
+"""Of the file of results."""
 
 
 class Cell(NamedTuple):
@@ -91,8 +93,9 @@ def config_tree(run: Planned, root: Path | None, steps: int) -> ConfigTree:
 
 
 def train(runs: list[Planned], arguments: argparse.Namespace) -> list[str]:
-    """Train what is unfinished; the reasons of runs that failed."""
-    todo = [run for run in runs if not RunFolder(arguments.out / run.name).finished]
+    """Train what has no results yet; the reasons of runs that failed."""
+    known = read_results(arguments.results, arguments.steps)
+    todo = [run for run in runs if run not in known]
     print(f"{len(runs) - len(todo)} of {len(runs)} runs are finished", file=sys.stderr, flush=True)
     failed: list[str] = []
     context = multiprocessing.get_context("spawn")
@@ -104,7 +107,9 @@ def train(runs: list[Planned], arguments: argparse.Namespace) -> list[str]:
         for number, future in enumerate(as_completed(futures), 1):
             run = futures[future]
             try:
-                result = f"{100 * future.result()['accuracy']['last']:.1f}"
+                summary = future.result()
+                append_results(arguments.results, run, arguments.steps, summary)
+                result = f"{100 * summary['accuracy']['last']:.1f}"
             except UserError as error:
                 result = str(error)
                 failed.append(result)
@@ -112,13 +117,35 @@ def train(runs: list[Planned], arguments: argparse.Namespace) -> list[str]:
     return failed
 
 
-def collect(runs: list[Planned], out: Path) -> Results:
+def append_results(path: Path, run: Planned, steps: int, summary: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if is_new:
+            writer.writerow(COLUMNS)
+        for readout, accuracy in accuracies(summary):
+            writer.writerow([*run.cell, run.method, run.seed, steps, readout, f"{accuracy:.6f}"])
+
+
+def read_results(path: Path, steps: int) -> dict[Planned, dict[str, float]]:
+    """Accuracy by readout of the runs of so many steps that are finished."""
+    known: dict[Planned, dict[str, float]] = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                if int(row["steps"]) == steps:
+                    cell = Cell(row["data"], int(row["labels"]), row["distribution"])
+                    run = Planned(cell, row["method"], int(row["seed"]))
+                    known.setdefault(run, {})[row["readout"]] = float(row["accuracy"])
+    return known
+
+
+def collect(runs: list[Planned], known: Mapping[Planned, Mapping[str, float]]) -> Results:
     results: dict[tuple[Cell, str, str], dict[int, float]] = {}
     for run in runs:
-        folder = RunFolder(out / run.name)
-        if folder.finished:
-            for readout, accuracy in accuracies(read_json(folder.summary)):
-                results.setdefault((run.cell, run.method, readout), {})[run.seed] = 100 * accuracy
+        for readout, accuracy in known.get(run, {}).items():
+            results.setdefault((run.cell, run.method, readout), {})[run.seed] = 100 * accuracy
     return results
 
 
@@ -210,6 +237,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print what is finished; train nothing")
     parser.add_argument("--format", choices=("md", "csv", "latex", "html"), default="md")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "scarcity.csv")
     arguments = parser.parse_args()
     labels = [int(text) for text in arguments.labels.split(",")]
     methods = arguments.methods.split(",")
@@ -218,7 +246,8 @@ def main() -> None:
     # Cell by cell within a seed, so that an interrupted grid has whole rows of comparisons.
     runs = [Planned(cell, method, seed) for seed in arguments.seeds for cell in cells for method in methods]
     failed = [] if arguments.table else train(runs, arguments)
-    print(render(tables(collect(runs, arguments.out), cells, methods, len(arguments.seeds)), arguments.format))
+    results = collect(runs, read_results(arguments.results, arguments.steps))
+    print(render(tables(results, cells, methods, len(arguments.seeds)), arguments.format))
     if failed:
         sys.exit(f"{len(failed)} of {len(runs)} runs failed: {failed[0]}")
 

@@ -10,7 +10,6 @@ import pytest
 
 import unissl
 from unissl.run.config import build_config
-from unissl.utils.atomic import write_json
 from unissl_paper.tables.sheet import render
 
 
@@ -40,15 +39,17 @@ def test_all_methods_have_the_same_steps_and_both_readouts_where_they_can(scarci
 def test_tables_of_what_is_there(scarcity: ModuleType, tmp_path: Path) -> None:
     cells = [scarcity.Cell("digits", labels, "uniform") for labels in (1, 4)]
     runs = [scarcity.Planned(cell, m, seed) for cell in cells for m in ("sage", "fixmatch", "cdmad") for seed in (0, 1)]
-    assert scarcity.collect(runs, tmp_path) == {}
+    file = tmp_path / "results" / "scarcity.csv"
+    assert scarcity.collect(runs, scarcity.read_results(file, 1000)) == {}
     for run in runs:
         if run.cell.labels == 1:
-            (tmp_path / run.name).mkdir()
             last = {"sage": 0.8, "fixmatch": 0.7, "cdmad": 0.6}[run.method] + 0.01 * run.seed * (run.method == "sage")
             readout = {"classifier": "consensus", "accuracy_head": last - 0.05, "accuracy_consensus": last}
             summary = {"accuracy": {"last": last}} | ({} if run.method == "cdmad" else {"readout": readout})
-            write_json(tmp_path / run.name / "summary.json", summary)
-    results = scarcity.collect(runs, tmp_path)
+            scarcity.append_results(file, run, 1000, summary)
+    assert scarcity.read_results(file, 500) == {}
+    assert set(scarcity.read_results(file, 1000)) == {run for run in runs if run.cell.labels == 1}
+    results = scarcity.collect(runs, scarcity.read_results(file, 1000))
     assert results[cells[0], "sage", "head"] == pytest.approx({0: 75.0, 1: 76.0})
     assert results[cells[0], "sage", "consensus"] == pytest.approx({0: 80.0, 1: 81.0})
     assert (cells[0], "cdmad", "consensus") not in results
