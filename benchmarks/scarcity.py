@@ -7,9 +7,11 @@
 A cell is a data set, a number of labels per class and a class distribution of the pool; all methods train for the same
 steps. Results are appended to --results, by default benchmarks/results/scarcity.csv, and runs that it holds are not
 repeated, so the grid can go on on another machine. Interrupted runs in --out are resumed; --table prints what is
-finished so far and trains nothing. A run of a method that predicts with the network's head has
-``method.readout = "consensus"``: its summary states the accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds,
-head with head and consensus with consensus; wins, ties and losses are counted with Holm's correction.
+finished so far and trains nothing.
+
+A run of a method that predicts with the network's head has ``method.readout = "consensus"``: its summary states the
+accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds, head with head and
+consensus with consensus; wins, ties and losses are counted with Holm's correction.
 """
 
 from __future__ import annotations
