@@ -45,12 +45,22 @@ def take_rows(
     table: npt.NDArray[Any], rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None = None
 ) -> npt.NDArray[Any]:
     """``table[rows]``, or ``table[rows, views]``; the pages of memory-mapped tables are released now and then."""
-    values = whole(table)[rows] if views is None else whole(table)[rows, views]
     pages = getattr(table, "_mmap", None)
     if pages is None:
-        return values
-    _count_mapped(pages, len(rows) * (values[:1].nbytes + READ_AHEAD))
-    return np.asarray(values)
+        return np.asarray(table[_index(rows, views)])
+    shape = table.shape[1 if views is None else 2 :]
+    values = np.empty((len(rows), *shape), table.dtype)
+    row_bytes = values.itemsize * int(np.prod(shape)) + READ_AHEAD
+    size = max(1, MAX_MAPPED // row_bytes)
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        values[part] = whole(table)[_index(rows[part], None if views is None else views[part])]
+        _count_mapped(pages, len(values[part]) * row_bytes)
+    return values
+
+
+def _index(rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None) -> Any:
+    return rows if views is None else (rows, views)
 
 
 def _count_mapped(pages: mmap.mmap, read: int) -> None:

@@ -95,6 +95,9 @@ def test_reading_all_rows_keeps_no_table_in_memory(table: Path, monkeypatch: pyt
         blocks.append(block)
         assert resident(table) <= 8 * MEGABYTE
     assert np.array_equal(np.concatenate(blocks), np.load(table))
+    many = np.random.default_rng(3).permutation(len(images))
+    assert np.array_equal(take_rows(images, many), np.load(table)[many])
+    assert resident(table) <= 8 * MEGABYTE  # it was read in parts
     rows = np.random.default_rng(2).permutation(len(images)).reshape(-1, 64)
     for some in rows:
         maps = select_maps(images.view(np.float16).reshape(-1, 1, 4, 4, 32), some, np.zeros_like(some), CPU)
