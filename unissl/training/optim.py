@@ -27,8 +27,9 @@ class OptimConfig(Settings):
     """Momentum of SGD."""
     weight_decay: float = Field(default=5e-4, ge=0)
     """L2 decay of tensors with two or more dimensions; biases and BatchNorm get none."""
-    schedule: Literal["cosine", "step", "constant"] = "cosine"
-    """cosine: lr cos(7 pi t / 16 T). step: a fifth of lr in the last fifth of the budget."""
+    schedule: Literal["cosine", "cosine-to-zero", "step", "constant"] = "cosine"
+    """cosine: lr cos(7 pi t / 16 T), which ends at a fifth of lr. cosine-to-zero: lr (1 + cos(pi t / T)) / 2. step: a fifth
+    of lr in the last fifth of the budget."""
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the averaged parameters that are evaluated; 0 evaluates the live ones."""
 
@@ -59,6 +60,8 @@ def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
         return config.lr
     if config.schedule == "step":
         return config.lr if 5 * iteration < 4 * total else config.lr / 5
+    if config.schedule == "cosine-to-zero":
+        return config.lr * (1 + math.cos(math.pi * iteration / total)) / 2
     return config.lr * math.cos(7 * math.pi * iteration / (16 * total))
 
 

@@ -51,6 +51,9 @@ def test_schedules() -> None:
     rates = [learning_rate(OptimConfig(lr=1.0), t, 10) for t in range(11)]
     assert rates[0] == 1 and rates == sorted(rates, reverse=True)
     assert rates[-1] == pytest.approx(0.19509, abs=1e-5)
+    to_zero = [learning_rate(OptimConfig(schedule="cosine-to-zero", lr=2.0), t, 10) for t in range(11)]
+    assert to_zero == sorted(to_zero, reverse=True)
+    assert (to_zero[0], to_zero[5], to_zero[10]) == pytest.approx((2.0, 1.0, 0.0))
 
 
 def test_the_rate_is_set_in_every_group() -> None:
