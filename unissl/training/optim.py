@@ -28,8 +28,8 @@ class OptimConfig(Settings):
     weight_decay: float = Field(default=5e-4, ge=0)
     """L2 decay of tensors with two or more dimensions; biases and BatchNorm get none."""
     schedule: Literal["cosine", "cosine-to-zero", "step", "constant"] = "cosine"
-    """cosine: lr cos(7 pi t / 16 T), which ends at a fifth of lr. cosine-to-zero: lr (1 + cos(pi t / T)) / 2. step: a fifth
-    of lr in the last fifth of the budget."""
+    """cosine: lr cos(7 pi t / 16 T), which ends at a fifth of lr. cosine-to-zero: lr (1 + cos(pi t / T)) / 2. step: a
+    fifth of lr in the last fifth of the budget."""
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the averaged parameters that are evaluated; 0 evaluates the live ones."""
 
