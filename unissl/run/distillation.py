@@ -30,6 +30,7 @@ from unissl.run.inputs import RunInputs
 from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
 from unissl.types import UNLABELLED, Rows, Split
+from unissl.utils.allocator import release_freed_memory
 from unissl.utils.mmap_rows import take_rows
 
 BLOCK = 4096
@@ -42,6 +43,7 @@ def run_distillation(inputs: RunInputs, state: TrainState, batches: Batches) -> 
     channels = inputs.dataset.train.images.shape[3]
     backbone = FrozenBackbone(load_backbone(config.net.name, channels), copy.deepcopy(cached.scaler)).to(inputs.device)
     data = label_pool(inputs, inputs.training_split, state, batches)
+    release_freed_memory()  # the teacher needs the most memory of all stages
     if not config.distil.fine_tune:
         return Student(backbone, linear_head(data).requires_grad_(False).to(inputs.device))
     assert cached.maps is not None

@@ -38,6 +38,7 @@ from unissl.run.config import RunConfig
 from unissl.run.folds import make_folds
 from unissl.splits import make_split
 from unissl.types import ImageTable, Rows, Split
+from unissl.utils.allocator import release_freed_memory
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def prepare_inputs(config: RunConfig, dataset: Dataset, device: torch.device) ->
     # Extracted before training starts: the files may be gone, and the minutes used up, when distillation needs them.
     crops = extract_crops(config, dataset, device, None if features is None else features.rows) if distils else ()
     tests = build_test_views(config, dataset, views)
+    release_freed_memory()
     return RunInputs(config, dataset, split, device, views, tests, features, crops, sample, pool_features)
 
 

@@ -66,6 +66,13 @@ def keep_freed_memory() -> Iterator[None]:
                 libc.malloc_trim(0)
 
 
+def release_freed_memory() -> None:
+    """Give memory that is kept but unused back to the system: after a stage that needs more than those that follow."""
+    libc = glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
 def _set(libc: ctypes.CDLL, options: dict[int, int]) -> None:
     for option, value in options.items():
         libc.mallopt(option, value)

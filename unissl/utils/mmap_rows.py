@@ -23,8 +23,8 @@ from unissl.errors import UserError
 
 MAX_MAPPED = 256 << 20
 """Bytes of all tables together that may be mapped at a time."""
-READ_AHEAD = 512 << 10
-"""Bytes that one row maps in addition to its own: some 500 KB were seen where the system keeps files in huge pages."""
+READ_AHEAD = 2 << 20
+"""Bytes that reading one row may map in addition: a huge page, in which the system may keep a file."""
 
 _mapped_bytes: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
 _lock = threading.Lock()
