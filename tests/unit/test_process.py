@@ -104,7 +104,7 @@ def test_threads_wait_asleep_unless_the_user_says_otherwise(
 
 BORROWED = """
 import resource
-from unissl.utils.allocator import keep_freed_memory
+from unissl.utils.allocator import keep_freed_memory, release_freed_memory
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
@@ -118,15 +118,19 @@ before = resident()
 with keep_freed_memory():
     with keep_freed_memory():
         faults_of_a_block()
-    inside = faults_of_a_block()
-print(inside, resident() - before, faults_of_a_block())
+    inside, kept = faults_of_a_block(), resident() - before
+    release_freed_memory()
+    released = resident() - before
+    faults_of_a_block()
+print(inside, kept, released, resident() - before, faults_of_a_block())
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it does nothing under another libc")
 def test_a_library_call_keeps_freed_memory_only_until_it_returns() -> None:
     result = subprocess.run([sys.executable, "-c", BORROWED], check=True, capture_output=True, text=True).stdout
-    inside, kept, afterwards = (int(word) for word in result.split())
+    inside, kept, released, returned, afterwards = (int(word) for word in result.split())
     assert inside < 100  # 64 MB are 16,384 ordinary pages
-    assert kept < 8 << 20
+    assert kept > 56 << 20 and released < 8 << 20
+    assert returned < 8 << 20
     assert afterwards > 1000
