@@ -28,6 +28,7 @@ from unissl.ops import soft_regression
 from unissl.ops.losses import cross_entropy
 from unissl.types import Rows
 from unissl.utils.mmap_rows import take_rows
+from unissl.utils.optimizers import Adam
 from unissl.utils.progress import Progress
 
 WARM_UP = 20
@@ -108,7 +109,7 @@ def train_student(
     weights = data.weights.to(device)
     stages = trainable_stages(front.net)
     trained = [parameter for parameter in stages.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam([*trained, *student.head.parameters()], lr=config.lr)
+    optimizer = Adam([*trained, *student.head.parameters()], lr=config.lr)
     draws = torch.Generator().manual_seed(seed)
     labelled, unlabelled = (torch.from_numpy(np.flatnonzero(mask)) for mask in (data.is_labelled, ~data.is_labelled))
     steps = distil_steps(config, len(unlabelled))

@@ -11,6 +11,7 @@ from torch import nn
 
 from unissl.config import Settings
 from unissl.nets.fine_tuning import PretrainedStages
+from unissl.utils.optimizers import SGD, Adam
 
 LR_SCALE = "lr_scale"
 """Key of an optimiser group: factor of its learning rate."""
@@ -42,8 +43,8 @@ def build_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.Optim
     if pretrained:
         groups += _groups([p for p in parameters if id(p) in pretrained], config, lr_scale=config.backbone_lr_scale)
     if config.name == "adam":
-        return torch.optim.Adam(groups, lr=config.lr, foreach=True)
-    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)
+        return Adam(groups, lr=config.lr, foreach=True)
+    return SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0, foreach=True)
 
 
 def _groups(parameters: list[nn.Parameter], config: OptimConfig, lr_scale: float) -> list[dict[str, Any]]:
