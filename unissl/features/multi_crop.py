@@ -28,6 +28,7 @@ from unissl.features.scaler import Features
 from unissl.nets.bf16 import to_bf16
 from unissl.types import ImageTable, Pixels, Rows
 from unissl.utils.cache import cached
+from unissl.utils.mmap_rows import take_row
 
 ZOOM = 0.6
 """Side of the zoomed crop, as a fraction of that of the centre crop."""
@@ -71,7 +72,7 @@ def multi_crop_features(
 
         @torch.inference_mode()
         def compute(missing: Rows) -> Iterator[list[Features]]:
-            strips = decode_crops(table, missing) if further else (images[row] for row in missing)
+            strips = decode_crops(table, missing) if further else (take_row(images, row) for row in missing)
             for _ in range(0, len(missing), BATCH):
                 strip = torch.from_numpy(np.stack(list(islice(strips, BATCH)))).to(device)
                 crops = strip.chunk(1 + further, dim=2)[-num_crops:]  # (n, s, s, channels) each
@@ -102,7 +103,7 @@ def decode_crops(table: ImageTable, wanted: Rows) -> Iterator[Pixels]:
         if isinstance(result, Unreadable):
             raise UserError(f"{name} was read before and can no longer be read ({result}); restore it.")
         pixels = result.pixels
-        if np.abs(pixels[:, :size].astype(np.int16) - table.images[row]).mean() > MAX_DIFFERENCE:
+        if np.abs(pixels[:, :size].astype(np.int16) - take_row(table.images, row)).mean() > MAX_DIFFERENCE:
             raise UserError(f"{name} has changed since it was first read; start again.")
         decoded += 1
         yield pixels

@@ -32,6 +32,7 @@ from unissl.run.predictions_io import read_files
 from unissl.splits import read_split
 from unissl.splits.open_set import announce_data, load_data
 from unissl.types import Floats, Outputs, Prediction, Rows, Split
+from unissl.utils.mmap_rows import take_rows
 from unissl.utils.progress import Progress
 
 MAX_POINTS = 1_000
@@ -138,7 +139,7 @@ class CachedViews:
         return len(self.values)
 
     def __call__(self, view: str, rows: Rows, **address: Any) -> Tensor:
-        clean = torch.from_numpy(np.ascontiguousarray(self.values[rows, 0])).to(torch.get_default_dtype())
+        clean = torch.from_numpy(np.ascontiguousarray(take_rows(self.values[:, 0], rows))).to(torch.get_default_dtype())
         return clean.permute(0, 3, 1, 2) if clean.ndim == 4 else clean
 
 
@@ -169,7 +170,9 @@ def find_outliers(features: Features, scaler: FeatureScaler, split: Split) -> Ou
     """Images of the pool whose clean features (N, V, D) are far from those of every class."""
 
     def scaled(rows: Rows) -> Floats:
-        return np.asarray(scaler(torch.from_numpy(np.ascontiguousarray(features[rows, 0]))), dtype=np.float32)
+        return np.asarray(
+            scaler(torch.from_numpy(np.ascontiguousarray(take_rows(features[:, 0], rows)))), dtype=np.float32
+        )
 
     pool = split.unlabelled
     blocks = (scaled(pool[start : start + BLOCK]) for start in range(0, len(pool), BLOCK))

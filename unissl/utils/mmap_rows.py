@@ -59,6 +59,11 @@ def take_rows(
     return values
 
 
+def take_row(table: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
+    """``table[row]``, read by :func:`take_rows`."""
+    return np.asarray(take_rows(table, np.array([row]))[0])
+
+
 def _index(rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None) -> Any:
     return rows if views is None else (rows, views)
 
