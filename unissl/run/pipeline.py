@@ -48,7 +48,7 @@ from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
 from unissl.training.oom import memory_errors
 from unissl.types import OOD, Rows
-from unissl.utils.allocator import keep_freed_memory
+from unissl.utils.allocator import keep_freed_memory, release_freed_memory
 from unissl.utils.atomic import read_json, write_text
 from unissl.utils.progress import followed_by, log
 
@@ -281,6 +281,7 @@ def train_and_save(
         shipped,
         changed,
     )
+    release_freed_memory()  # the search for duplicates needs some of its own
     return broadcast_from_main(lambda: write_results(folder, inputs, result, is_baseline=is_baseline))
 
 
