@@ -19,6 +19,7 @@ from unissl.report.formatting import percent
 from unissl.report.label_issues import LabelIssues
 from unissl.report.outliers import Outliers
 from unissl.types import Floats, ImageTable, Pixels, Rows
+from unissl.utils.mmap_rows import take_row
 
 Pool = Mapping[str, npt.NDArray[Any]]
 """Columns of predictions.parquet: row, class_index, confidence, outlier_score."""
@@ -59,14 +60,18 @@ class Thumbnails:
         """One thumbnail per row; ``alt`` comes before the caption in the alternative text."""
         decoded = self._from_files(rows)
         return [
-            Thumbnail(data_uri(decoded.get(row, self.table.images[row])), f"{self.name(row)}: {alt}{caption}", caption)
+            Thumbnail(
+                data_uri(decoded.get(row, take_row(self.table.images, row))),
+                f"{self.name(row)}: {alt}{caption}",
+                caption,
+            )
             for row, caption in zip(rows, captions, strict=True)
         ]
 
     def tiny(self, rows: Sequence[int], alts: Sequence[str], side: int = TINY) -> list[Thumbnail]:
         """Small thumbnails of the table's images, without captions."""
         return [
-            Thumbnail(data_uri(self.table.images[row], side, TINY_QUALITY), f"{self.name(row)}: {alt}", "")
+            Thumbnail(data_uri(take_row(self.table.images, row), side, TINY_QUALITY), f"{self.name(row)}: {alt}", "")
             for row, alt in zip(rows, alts, strict=True)
         ]
 
