@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -84,8 +83,9 @@ def choose_strength(x: Tensor, labels: Labels, num_classes: int, folds: Sequence
     if np.unique(labels, return_counts=True)[1].min() < 2:
         return STRENGTHS[0]
     losses = dict.fromkeys(STRENGTHS, 0.0)
-    masks = stratified_folds(labels, STRENGTH_FOLDS) if folds is None else map(partial(_mask, len(labels)), folds)
-    for held_out in masks:
+    positions = np.arange(len(labels))
+    given = None if folds is None else [torch.from_numpy(np.isin(positions, fold)) for fold in folds]
+    for held_out in stratified_folds(labels, STRENGTH_FOLDS) if given is None else given:
         for strength in STRENGTHS:
             classifier = _fit(x[~held_out], labels[~held_out.numpy()], num_classes, strength)
             log_probs = classifier.logits(x[held_out]).log_softmax(1)
@@ -101,10 +101,6 @@ def stratified_folds(labels: Labels, folds: int) -> Iterator[Tensor]:
         held_out = rank % folds == fold
         if held_out.any():
             yield torch.from_numpy(held_out)
-
-
-def _mask(count: int, positions: Rows) -> Tensor:
-    return torch.from_numpy(np.isin(np.arange(count), positions))
 
 
 def label_spreading(features: Tensor, labels: Labels, num_classes: int) -> LinearClassifier:

@@ -45,16 +45,17 @@ def take_rows(
     table: npt.NDArray[Any], rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None = None
 ) -> npt.NDArray[Any]:
     """``table[rows]``, or ``table[rows, views]``; the pages of memory-mapped tables are released now and then."""
+    index = (rows,) if views is None else (rows, views)
     pages = getattr(table, "_mmap", None)
     if pages is None:
-        return np.asarray(table[_index(rows, views)])
-    shape = table.shape[1 if views is None else 2 :]
+        return np.asarray(table[index])
+    shape = table.shape[len(index) :]
     values = np.empty((len(rows), *shape), table.dtype)
     row_bytes = values.itemsize * int(np.prod(shape)) + READ_AHEAD
     size = max(1, MAX_MAPPED // row_bytes)
     for start in range(0, len(rows), size):
         part = slice(start, start + size)
-        values[part] = whole(table)[_index(rows[part], None if views is None else views[part])]
+        values[part] = whole(table)[tuple(axis[part] for axis in index)]
         _count_mapped(pages, len(values[part]) * row_bytes)
     return values
 
@@ -62,10 +63,6 @@ def take_rows(
 def take_row(table: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
     """``table[row]``, read by :func:`take_rows`."""
     return np.asarray(take_rows(table, np.array([row]))[0])
-
-
-def _index(rows: npt.NDArray[np.int64], views: npt.NDArray[np.int64] | None) -> Any:
-    return rows if views is None else (rows, views)
 
 
 def _count_mapped(pages: mmap.mmap, read: int) -> None:
