@@ -107,7 +107,7 @@ OURS = (
     Experiment(
         "claim", "Ours: SAGE against strong baselines in hours on a CPU, CIFAR-10 arbitrary 100", (A100,),
         rows("sage", "fixmatch", "freematch", "cpg", "cgmatch", "labels-only"), AUTHORS_SEED,
-        note="At --scale mid as published but for WRN-16-2, batches of 32 + 224 images and 2^15 steps.",
+        note="At --scale mid as published but for WRN-10-1, batches of 16 + 112 images and 2^15 steps.",
         scales=("full", "mini", "mid"),
     ),
 )  # fmt: skip

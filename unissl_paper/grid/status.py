@@ -18,8 +18,8 @@ START_SECONDS = 6.0
 HOUR = 3600.0
 MINI_SECONDS = 25.0
 """Of a miniature run on one core, start of the process included."""
-MID_HOURS = 6.0
-"""Of a run of the mid scale on two cores, from the operations of its steps."""
+MID_HOURS = 1.0
+"""Of a run of the mid scale on one core."""
 FULL_HOURS = {"fixmatch": 18.5, "cgmatch": 29.5, "meta-expert": 19.2, "cpg": 22.6, "sage": 18.8}
 """Of a full run on the authors' RTX 4090; other methods are assumed to take as long as FixMatch."""
 

@@ -197,15 +197,15 @@ def test_the_claim_at_mid_scale() -> None:
     for one, other in zip(full, mid, strict=True):
         before, after = flat(to_tree(one.config)), flat(to_tree(other.config))
         assert {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)} == {
-            "net.name": "wrn-16-2",
-            "batch.labelled": 32,
-            "batch.unlabelled": 224,
+            "net.name": "wrn-10-1",
+            "batch.labelled": 16,
+            "batch.unlabelled": 112,
             "train.steps": 2**15,
-            "train.evaluations": 128,
-            "train.checkpoint_every": 256,
+            "train.evaluations": 64,
+            "train.checkpoint_every": 512,
         }
         assert after["train.diagnostics"] and (after["optim.ema_decay"], after["net.bn_momentum"]) == (0.999, 0.001)
     assert [run.key for run in mid] == [
-        *("6d0025f855c3a5f1", "3122da7fe016b7bf", "8ede9d4a6b9f5b34"),
-        *("3c9676db3a2496e0", "1c39f51771a47723", "9792aa8a47665ab2"),
+        *("e986770b4f4edf86", "983c6bedef03bb79", "81551ace705731a5"),
+        *("099b1f4617a58d9b", "77bd0ef8d0cc3093", "43221cc4fadccf6e"),
     ]
