@@ -150,6 +150,8 @@ def effective_tree(config: RunConfig) -> ConfigTree:
         tree["split"].pop("ood_classes")
     if not config.net.pretrained:
         tree["optim"].pop("backbone_lr_scale")
+    if not config.optim.tail_average:
+        tree["optim"].pop("tail_average")
     if not config.distil.epochs:
         tree.pop("distil")
     if config.method.readout == "head":

@@ -162,15 +162,18 @@ def shipped_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
 
 
 def network_artifact(inputs: RunInputs, result: RunResult) -> InferenceArtifact:
-    """Averaged parameters and live buffers of the inference module, on top of the frozen backbone if there is one."""
+    """What the inference module predicts with: everything that is averaged, other buffers as they are, and below them
+    the frozen backbone if there is one."""
     learner, backbone = result.learner, build_backbone(inputs)
     module = learner.method.inference_module(learner.net)
-    averaged = {id(parameter): result.shadow[name] for name, parameter in learner.named_parameters()}
+    live = dict(learner.named_parameters()) | dict(learner.named_buffers())
+    averaged = {id(live[name]): value for name, value in result.shadow.items()}
     if backbone is not None:
         module = WithBackbone(backbone, module)
         averaged |= {id(parameter): parameter.data for parameter in backbone.parameters()}  # frozen
     weights = dict(module.state_dict())
     weights |= {name: averaged[id(parameter)] for name, parameter in module.named_parameters()}
+    weights |= {name: averaged[id(buffer)] for name, buffer in module.named_buffers() if id(buffer) in averaged}
     return InferenceArtifact(module, weights, backbone)
 
 

@@ -98,7 +98,8 @@ def build_training_on(
     sizes = (split.num_classes, net.feat_dim, len(split.unlabelled))
     info = DataInfo(*sizes, split.labelled_counts, tap_dims, views.shape)
     learner = channels_last(Learner(net, method_class(config.method, info)).to(device))
-    state = TrainState(learner, Ema(learner, config.optim.ema_decay), build_optimizer(learner, config.optim))
+    ema = Ema(learner, config.optim.ema_decay, tail=config.optim.tail_average > 0)
+    state = TrainState(learner, ema, build_optimizer(learner, config.optim))
     return state, Batches(views, subsets(split), streams, config.batch, config.seed, device)
 
 

@@ -33,6 +33,8 @@ class OptimConfig(Settings):
     fifth of lr in the last fifth of the budget."""
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the averaged parameters that are evaluated; 0 evaluates the live ones."""
+    tail_average: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the budget at its end over which parameters and BatchNorm statistics are averaged evenly; 0 for none."""
 
 
 def build_optimizer(module: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
@@ -64,6 +66,12 @@ def learning_rate(config: OptimConfig, iteration: int, total: int) -> float:
     if config.schedule == "cosine-to-zero":
         return config.lr * (1 + math.cos(math.pi * iteration / total)) / 2
     return config.lr * math.cos(7 * math.pi * iteration / (16 * total))
+
+
+def tail_step(config: OptimConfig, iteration: int, total: int) -> int:
+    """Number of step ``iteration`` (0-based) in the tail that is averaged, from 1 on; 0 before it."""
+    length = round(config.tail_average * total)
+    return max(0, iteration + 1 - (total - length))
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -22,7 +22,7 @@ from unissl.run_folder import RunFolder
 from unissl.training import checkpoint, health
 from unissl.training.checkpoint import TrainState
 from unissl.training.learner import Learner
-from unissl.training.optim import OptimConfig, learning_rate, set_learning_rate
+from unissl.training.optim import OptimConfig, learning_rate, set_learning_rate, tail_step
 from unissl.training.prefetch import Prefetch
 from unissl.training.signals import Interrupted, defer_signals
 from unissl.types import Losses, Prediction, Source, Step, StreamBatch
@@ -167,7 +167,7 @@ class Trainer:
         torch.autograd.backward(total)
         average_gradients(state.learner)
         state.optimizer.step()
-        state.ema.update(state.learner)
+        state.ema.update(state.learner, tail_step(self.optim, step.iteration, step.total))
         # Stays a tensor: reading its value at every step would make the device wait.
         self.finite = self.finite.to(total.device) & torch.isfinite(total.detach())
         state.step += 1

@@ -49,3 +49,32 @@ def test_evaluation_takes_averaged_parameters_and_live_statistics() -> None:
     assert not torch.allclose(seen, moved)
     other.learner.load_state_dict({**state.learner.state_dict(), **shadow})
     torch.testing.assert_close(moved, other.learner.predict(images).logits)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.75])
+def test_tail_average_is_the_plain_mean(decay: float) -> None:
+    """The shadow at the start of the tail counts as much as the steps that it looks back; every step counts as one."""
+    layer = nn.Linear(2, 1, bias=False).double()
+    ema = Ema(layer, decay, tail=True)
+    looks_back = 1 / (1 - decay)
+    total, count = looks_back * ema.shadow["weight"].clone(), looks_back
+    for number in range(1, 6):
+        with torch.no_grad():
+            layer.weight.add_(torch.randn_like(layer.weight))
+        ema.update(layer, tail_step=number)
+        total, count = total + layer.weight.detach(), count + 1
+        torch.testing.assert_close(ema.shadow["weight"], total / count)
+
+
+def test_statistics_are_live_before_the_tail_and_averaged_in_it() -> None:
+    norm = nn.BatchNorm1d(2).double()
+    ema = Ema(norm, 0.5, tail=True)
+    assert set(ema.shadow) == {"weight", "bias", "running_mean", "running_var"}
+    norm(torch.randn(5, 2).double())
+    ema.update(norm)
+    assert norm.running_mean is not None
+    torch.testing.assert_close(ema.shadow["running_mean"], norm.running_mean)
+    before = norm.running_mean.clone()
+    norm(torch.randn(5, 2).double())
+    ema.update(norm, tail_step=1)
+    torch.testing.assert_close(ema.shadow["running_mean"], (2 * before + norm.running_mean) / 3)

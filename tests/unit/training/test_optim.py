@@ -8,7 +8,7 @@ from torch import nn
 
 from unissl.config import check
 from unissl.errors import UserError
-from unissl.training.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate
+from unissl.training.optim import OptimConfig, build_optimizer, learning_rate, set_learning_rate, tail_step
 
 
 def example() -> nn.Module:
@@ -54,6 +54,11 @@ def test_schedules() -> None:
     to_zero = [learning_rate(OptimConfig(schedule="cosine-to-zero", lr=2.0), t, 10) for t in range(11)]
     assert to_zero == sorted(to_zero, reverse=True)
     assert (to_zero[0], to_zero[5], to_zero[10]) == pytest.approx((2.0, 1.0, 0.0))
+
+
+def test_steps_of_the_tail() -> None:
+    assert [tail_step(OptimConfig(tail_average=0.3), t, 10) for t in range(10)] == [0] * 7 + [1, 2, 3]
+    assert {tail_step(OptimConfig(), t, 10) for t in range(10)} == {0}
 
 
 def test_the_rate_is_set_in_every_group() -> None:
