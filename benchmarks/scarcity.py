@@ -2,7 +2,7 @@
 
     python benchmarks/scarcity.py --out runs/scarcity --jobs 2
     python benchmarks/scarcity.py --out runs/scarcity --data digits --labels 1 --distributions arbitrary --seeds 0-4
-    python benchmarks/scarcity.py --out runs/scarcity --table
+    python benchmarks/scarcity.py --out runs/scarcity --table --chart docs/images/scarcity
 
 A cell is a data set, a number of labels per class and a class distribution of the pool; all methods train for the same
 steps. Results are appended to --results, by default benchmarks/results/scarcity.csv, and runs that it holds are not
@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compare import one_run, seeds
+from matplotlib.figure import Figure
 
 from unissl.config import ConfigTree, merge, without_none
 from unissl.errors import UserError
+from unissl.plots.charts import HUES, save
 from unissl_paper.tables.collect import mean_and_sd
 from unissl_paper.tables.differences import interval_text
 from unissl_paper.tables.sheet import EMPTY, Sheet, Tables, format_mean, render
@@ -53,6 +55,8 @@ DATA: dict[str, ConfigTree] = {
 }
 """Differences from the recipe: ``digits`` for digits, ``short`` for Fashion-MNIST."""
 READOUTS = ("head", "consensus")
+COLOURS = {"sage": HUES[0], "fixmatch": HUES[1], "freematch": HUES[2], "labels-only": "0.2"}
+"""In the chart; the other methods are grey."""
 COLUMNS = ("data", "labels", "distribution", "method", "seed", "steps", "readout", "accuracy")
 """Of the file of results."""
 
@@ -226,6 +230,31 @@ def difference_sheet(results: Results, cells: list[Cell], others: list[str], rea
     return Sheet(f"{cells[0].data}, readout {readout}: differences", head, tuple(full), (note,))
 
 
+def draw(results: Results, cells: list[Cell], methods: list[str]) -> Figure:
+    """Mean accuracy of the head against labels per class: a row for each data set, a panel for each distribution."""
+    data, distributions = (list(dict.fromkeys(getattr(c, key) for c in cells)) for key in ("data", "distribution"))
+    figure = Figure(figsize=(3.2 * len(distributions), 2.9 * len(data)), layout="constrained")
+    axes = figure.subplots(len(data), len(distributions), squeeze=False, sharex=True, sharey="row")
+    for (row, name), (column, distribution) in itertools.product(enumerate(data), enumerate(distributions)):
+        ax = axes[row][column]
+        for method in methods:
+            shown = [cell for cell in cells if (cell.data, cell.distribution) == (name, distribution)]
+            values = {cell.labels: results.get((cell, method, "head"), {}) for cell in shown}
+            points = [(labels, statistics.fmean(by_seed.values())) for labels, by_seed in values.items() if by_seed]
+            if points:
+                named = method in COLOURS
+                label, colour = (method, COLOURS[method]) if named else (None, "0.75")
+                ax.plot(*zip(*points, strict=True), color=colour, marker=".", label=label, zorder=2 + named)
+        ax.set_title(f"{name}, {distribution}", fontsize=10)
+        ax.set(xscale="log", xlabel="labels per class")
+        ax.set_xticks([cell.labels for cell in cells], [str(cell.labels) for cell in cells], minor=False)
+        ax.minorticks_off()
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("test accuracy, per cent")
+    axes[0][0].legend(fontsize=7, frameon=False)
+    return figure
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="digits,fashion-mnist")
@@ -237,6 +266,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="print what is finished; train nothing")
+    parser.add_argument("--chart", type=Path, help="path of a chart of what is finished, without its suffix")
     parser.add_argument("--format", choices=("md", "csv", "latex", "html"), default="md")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "scarcity.csv")
@@ -249,6 +279,8 @@ def main() -> None:
     runs = [Planned(cell, method, seed) for seed in arguments.seeds for cell in cells for method in methods]
     failed = [] if arguments.table else train(runs, arguments)
     results = collect(runs, read_results(arguments.results, arguments.steps))
+    if arguments.chart is not None:
+        save(draw(results, cells, methods), arguments.chart)
     print(render(tables(results, cells, methods, len(arguments.seeds)), arguments.format))
     if failed:
         sys.exit(f"{len(failed)} of {len(runs)} runs failed: {failed[0]}")
