@@ -59,3 +59,11 @@ def test_tables_of_what_is_there(scarcity: ModuleType, tmp_path: Path) -> None:
     assert "| SAGE minus fixmatch | +10.50 (+4.15 to +16.85) | - | 1 / 0 / 0 (1 not tested)" in text
     with_one = render(scarcity.tables(results, cells, ["sage", "fixmatch", "cdmad"], 5), "md")
     assert "75.5 ± 0.7 (n = 2)" in with_one
+
+
+def test_the_chart_has_a_line_for_each_method_with_results(scarcity: ModuleType) -> None:
+    cells = [scarcity.Cell("digits", labels, "uniform") for labels in (1, 4)]
+    results = {(cell, method, "head"): {0: 50.0, 1: 60.0} for cell in cells for method in ("sage", "acr")}
+    (panel,) = scarcity.draw(results, cells, ["sage", "fixmatch", "acr"]).axes
+    assert [list(line.get_ydata()) for line in panel.lines] == [[55.0, 55.0]] * 2
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["sage"]
