@@ -14,7 +14,7 @@ from unissl.errors import UserError, did_you_mean
 from unissl.methods.base import MethodConfig
 from unissl.methods.registry import all_methods
 from unissl.nets import DEFAULT_BACKBONE, DEFAULT_TEACHER, backbone_installed, supports_distillation
-from unissl.run.budget import replace_budget
+from unissl.run.budget import PHOTO_BATCH, replace_budget
 
 
 def paper(method: str) -> ConfigTree:
@@ -61,7 +61,7 @@ def photos(method: str) -> ConfigTree:
         {
             "net": {"name": DEFAULT_BACKBONE, "freeze_backbone": True},
             "augment": {"labelled_feature_dropout": 0.5, "cached_views": 2},
-            "batch": {"labelled": 64, "unlabelled": 128},
+            "batch": {"labelled": 64, "unlabelled": PHOTO_BATCH},
             "optim": {"lr": 0.2, "weight_decay": 5e-3, "ema_decay": 0.99},
             "train": {"steps": 450, "evaluations": 10, "method_periods": 10},
             "distil": {"epochs": 4.0, **teacher},

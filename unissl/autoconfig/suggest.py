@@ -38,6 +38,7 @@ from unissl.run.budget import (
     PhotoWork,
     choose_photo_size,
     measure_passes,
+    photo_steps,
 )
 
 CACHED_VIEWS = 2
@@ -102,7 +103,7 @@ def for_photos(
     elif supports_distillation(backbone) and pool > 0 and (epochs := distil_epochs(pool)) > DISTIL_EPOCHS:
         settings["distil"] = {"epochs": epochs}
     if minutes is None:
-        settings["train"] = {"steps": FAST_STEPS if fast else PHOTO_STEPS}
+        settings["train"] = {"steps": FAST_STEPS if fast else photo_steps(min(pool, MAX_TRAINING_POOL))}
     plan = merge(settings, {key: overrides[key] for key in ("augment", "distil", "train") if key in overrides})
     distil, steps = settings_group(plan, "distil"), settings_group(plan, "train").get("steps")
     method_name = str(settings_group(overrides, "method").get("name", "sage"))

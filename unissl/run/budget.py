@@ -49,8 +49,11 @@ DEFAULT_PHOTO_SIZE_PX = 160
 SMALL_IMAGE_PX = 64
 """Images with a shorter side below this gain nothing from more than ``DEFAULT_PHOTO_SIZE_PX``."""
 PHOTO_STEPS = 250
-"""Training steps on features where the user gave no minutes: hardly worse than 450, and with cross-validation there
-are five such trainings."""
+"""Training steps on features where the user gave no minutes, unless the pool is large: hardly worse than 450, and with
+cross-validation there are five such trainings."""
+PHOTO_BATCH, MIN_PASSES = 128, 5
+"""Unlabelled images in such a step, and passes over the pool for which a large one gets more steps: with fewer, its
+soft labels were worse (docs/experiments.md)."""
 MAX_STEPS_ON_FEATURES = 600
 """Longer training on features made classifiers worse (docs/results.md), however long the time."""
 MIN_STEPS = 100
@@ -81,6 +84,11 @@ DECODE_SECONDS_PER_IMAGE = 0.001
 FAST_STEPS = 100
 """Training steps on features of a run with ``fast``."""
 FAST_SCRATCH_STEPS = 1000
+
+
+def photo_steps(pool: int) -> int:
+    """Training steps on features for a pool of so many images, where the user gave no minutes."""
+    return max(PHOTO_STEPS, math.ceil(MIN_PASSES * pool / PHOTO_BATCH))
 
 
 def replace_budget(tree: ConfigTree, layer: Mapping[str, Any]) -> None:

@@ -33,6 +33,7 @@ from unissl.run.budget import (
     DEFAULT_PHOTO_SIZE_PX,
     FAST_SCRATCH_STEPS,
     FAST_STEPS,
+    PHOTO_BATCH,
     PHOTO_SIZES_PX,
     PHOTO_STEPS,
     SCRATCH_STEPS,
@@ -311,3 +312,13 @@ def test_length_of_training_on_features_unless_the_time_decides_it(monkeypatch: 
     monkeypatch.setattr("unissl.autoconfig.suggest.measure_passes", lambda *arguments: PassSeconds(0.001, 0.001))
     assert photos().settings["train"] == {"steps": PHOTO_STEPS}
     assert "train" not in photos(train={"minutes": 10}).settings
+
+
+def test_a_large_pool_gets_more_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as make five passes in batches of 128; beyond 12,000 images the run trains on a sample."""
+    monkeypatch.setattr("unissl.autoconfig.suggest.measure_passes", lambda *arguments: PassSeconds(0.001, 0.001))
+    probe = replace(PROBE, labels=40)
+    for pool, steps in ((0, 250), (3000, 250), (6400, 250), (6401, 251), (12_000, 469), (60_000, 469)):
+        assert photos(replace(probe, images=40 + pool)).settings["train"] == {"steps": steps}
+    config = build_config(with_recipe({"method": {"name": "sage"}}, "photos"))
+    assert config.batch.unlabelled == PHOTO_BATCH
