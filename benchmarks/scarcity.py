@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from compare import one_run, seeds
 from matplotlib.figure import Figure
 
-from unissl.config import ConfigTree, merge, without_none
+from unissl.config import ConfigTree, merge, parse_overrides, without_none
 from unissl.errors import UserError
 from unissl.plots.charts import HUES, save
 from unissl_paper.tables.collect import mean_and_sd
@@ -44,6 +44,7 @@ METHODS = (
 )
 DISTRIBUTIONS = ("uniform", "long-tailed", "arbitrary")
 STEPS = 1000
+RESULTS = Path(__file__).parent / "results" / "scarcity.csv"
 DATA: dict[str, ConfigTree] = {
     "digits": {},
     "fashion-mnist": {
@@ -81,7 +82,7 @@ Results = Mapping[tuple[Cell, str, str], Mapping[int, float]]
 """Accuracy in per cent by cell, method and readout, and by seed."""
 
 
-def config_tree(run: Planned, root: Path | None, steps: int) -> ConfigTree:
+def config_tree(run: Planned, root: Path | None, steps: int, overrides: ConfigTree | None = None) -> ConfigTree:
     from unissl.autoconfig.recipes import with_recipe
     from unissl.methods.registry import get_method
 
@@ -94,7 +95,7 @@ def config_tree(run: Planned, root: Path | None, steps: int) -> ConfigTree:
         "train": {"steps": steps},
         "machine": {"threads": 1},
     }
-    tree = merge(DATA[run.cell.data], without_none(chosen))
+    tree = merge(DATA[run.cell.data], without_none(chosen), overrides or {})
     return with_recipe(tree, "digits" if run.cell.data == "digits" else "short")
 
 
@@ -107,7 +108,11 @@ def train(runs: list[Planned], arguments: argparse.Namespace) -> list[str]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
         futures = {
-            pool.submit(one_run, config_tree(run, arguments.root, arguments.steps), arguments.out / run.name): run
+            pool.submit(
+                one_run,
+                config_tree(run, arguments.root, arguments.steps, parse_overrides(arguments.set)),
+                arguments.out / run.name,
+            ): run
             for run in todo
         }
         for number, future in enumerate(as_completed(futures), 1):
@@ -264,13 +269,16 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seeds", type=seeds, default=list(range(5)))
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--set", action="append", default=[], help="a setting of all runs; give --results as well")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="print what is finished; train nothing")
     parser.add_argument("--chart", type=Path, help="path of a chart of what is finished, without its suffix")
     parser.add_argument("--format", choices=("md", "csv", "latex", "html"), default="md")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "scarcity.csv")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    if arguments.set and arguments.results == RESULTS:
+        parser.error("runs with --set are another table; give a file of their own with --results")
     labels = [int(text) for text in arguments.labels.split(",")]
     methods = arguments.methods.split(",")
     names = itertools.product(arguments.data.split(","), labels, arguments.distributions.split(","))
