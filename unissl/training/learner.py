@@ -35,10 +35,10 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def predict(self, images: Tensor, shadow: Mapping[str, Tensor] | None = None) -> Prediction:
-        """Predict in eval mode, with the parameters of ``shadow`` if given.
+        """Predict in eval mode, with the tensors of ``shadow`` if given.
 
-        Buffers are always the live ones: BatchNorm statistics are not averaged, which is the convention of the
-        paper's protocol.
+        What it does not hold is live. Under the paper's protocol that is every buffer, BatchNorm statistics among them;
+        with ``optim.tail_average`` the shadow has these statistics as well.
         """
         was_training = self.training
         self.eval()
