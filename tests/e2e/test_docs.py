@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 README, SETTINGS, OPERATIONS = ROOT / "README.md", ROOT / "docs" / "settings.md", ROOT / "docs" / "operations.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FORMS = ("default", "released", "paper")
+FORMS = ("default", "released", "paper", "consensus")
 FEW_STEPS = [
     *("--set", "train.steps=2", "--set", "train.evaluations=2", "--set", "data.image_size=32"),
     *("--set", "batch.labelled=4", "--set", "batch.unlabelled=8"),
@@ -281,8 +281,8 @@ def test_the_table_of_forms_is_that_of_the_code() -> None:
     expected = {setting: cells for setting, cells in expected.items() if len(set(cells)) > 1}
     text = (ROOT / "docs" / "sage.md").read_text(encoding="utf-8")
     rows = table(text.split("<!-- forms:start -->")[1].split("<!-- forms:end -->")[0])
-    assert {row[0]: row[1:4] for row in rows} == expected
-    assert all(row[5].startswith("tests/") for row in rows)
+    assert {row[0]: row[1:5] for row in rows} == expected
+    assert all(row[6].startswith("tests/") for row in rows)
 
 
 def test_every_equation_of_the_paper_has_a_test_in_the_symbol_table() -> None:

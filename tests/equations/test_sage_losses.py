@@ -1,4 +1,4 @@
-"""SAGE: the whole step in its three forms against loops written from the paper and from the released settings.
+"""SAGE: the whole step in its four forms against loops written from the paper and from the released settings.
 
 Covers Eq. (1), (2) through the affinities, Eq. (3), (4), (5) through the anchors a step uses, Eq. (6) over several
 steps, Eq. (7), (8), (9), and Eq. (10) for the prediction.
@@ -6,9 +6,11 @@ steps, Eq. (7), (8), (9), and Eq. (10) for the prediction.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from slow_reference import (
@@ -29,18 +31,21 @@ from slow_reference import (
 from torch import Tensor, nn
 
 from unissl.methods.sage import SAGE, SAGEConfig
-from unissl.types import Batch, DataInfo, Losses, Step
+from unissl.ops.consensus import K_NEIGHBOURS, SHARE, pool_consensus
+from unissl.ops.neighbours import nearest, transition
+from unissl.types import Batch, DataInfo, Losses, Prediction, Step, StreamBatch
 
 pytestmark = pytest.mark.usefixtures("double")
 D, SIZES = 4, {"labelled": 4, "unlabelled": 5}
 COUNTS = {3: (6, 3, 1), 12: (9, 5, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1)}
 """Labelled counts with gamma_l > 1, by number of classes: at most ten, and more than ten."""
-FORMS = ["default", "released", "paper"]
+FORMS = ["default", "released", "paper", "consensus"]
 
 
 @dataclass
 class Reference:
-    """SAGE as the paper writes it (``form="paper"``) or as it was released; ``default`` has the blocks in place."""
+    """SAGE as the paper writes it (``form="paper"``) or as it was released; ``default`` has the blocks in place, and
+    ``consensus`` averages the probabilities behind the pseudo-labels with those of the pool's consensus."""
 
     form: str
     num_classes: int
@@ -62,7 +67,7 @@ class Reference:
 
     @property
     def released(self) -> bool:
-        """What ``default`` and ``released`` share."""
+        """What all forms but ``paper`` share."""
         return self.form != "paper"
 
     def sg(self, x: Tensor) -> Tensor:
@@ -78,7 +83,11 @@ class Reference:
         labels = [int(row.argmax()) for row in lb.targets]
         terms = {"sup": self.supervised(net.head, f_lb, labels, 0.1 if self.released else 0.0)}
 
-        w, pseudo = self.weigh([softmax(affine(net.head, row).detach()) for row in f_w])
+        probs = [softmax(affine(net.head, row).detach()) for row in f_w]
+        if self.form == "consensus":
+            pool = [heads.consensus[int(index)].tolist() for index in ulb.index]
+            probs = [[(p + c) / 2 for p, c in zip(*both, strict=True)] for both in zip(probs, pool, strict=True)]
+        w, pseudo = self.weigh(probs)
         eps = 0.1 if self.released and early else 0.0
         head = heads.aux if self.auxiliary else net.head
         assert head is not None
@@ -174,7 +183,7 @@ class Reference:
         pairs = [(i, j) for i in range(n) for j in range(n) if i != j or not self.released]
         s = {(i, j): torch.sigmoid(u[i][j]) for i, j in pairs}
         loss = mean([-g[i, j] * s[i, j].log() - (1 - g[i, j]) * (1 - s[i, j]).log() for i, j in pairs])
-        return loss - (g.trace() / (t_sim * n * (n - 1)) if self.form == "default" else 0)
+        return loss - (g.trace() / (t_sim * n * (n - 1)) if self.form in ("default", "consensus") else 0)
 
 
 def cosine(x: Row, y: Row) -> Tensor:
@@ -185,7 +194,12 @@ def make(num_classes: int = 3, **settings: Any) -> tuple[SAGE, TinyNet]:
     torch.manual_seed(num_classes)
     info = DataInfo(num_classes, D, 9, COUNTS[num_classes])
     net = TinyNet(D, num_classes)
-    return SAGE(SAGEConfig(**settings), info), net
+    method = SAGE(SAGEConfig(**settings), info)
+    if method.cfg.pseudo_labels == "consensus":  # some consensus, so that it matters
+        method.consensus.copy_(
+            torch.rand(method.consensus.shape, generator=torch.Generator().manual_seed(0)).softmax(1)
+        )
+    return method, net
 
 
 def draw(method: SAGE, seed: int, requires_grad: bool = False) -> Batch:
@@ -355,6 +369,69 @@ def test_stop_gradients_matter(form: str, term: str) -> None:
     )
     torch.testing.assert_close(grad, stopped, rtol=1e-7, atol=1e-11)
     assert (flowing - stopped).abs().max() > 1e-4
+
+
+@dataclass
+class Scans:
+    """A context whose scans are made up: features, and classes of the labelled images."""
+
+    step: Step
+    labelled: Tensor
+    labels: Tensor
+    pool: Tensor
+
+    def scan(self, source: str, weights: str = "ema", view: str = "weak") -> Iterator[tuple[StreamBatch, Prediction]]:
+        """Two images at a time."""
+        feats, targets = self.pool, None
+        if source == "labelled":
+            feats, targets = self.labelled, torch.eye(3)[self.labels]
+        for rows in torch.arange(len(feats)).split(2):
+            yield (
+                StreamBatch({}, rows, None if targets is None else targets[rows]),
+                Prediction(feats[:, :3], feats[rows]),
+            )
+
+
+def at_period(period: int, periods: int) -> Scans:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.tensor([0, 1, 2, 2])
+    feats = torch.randn(13, D, generator=generator)
+    return Scans(Step(period, periods, period, periods), feats[:4], labels, feats[4:])
+
+
+def test_the_consensus_is_the_limit_of_label_spreading() -> None:
+    """F = (1 - a) (I - a S)^-1 Y over the labelled images and the pool, by the graph of their features."""
+    method, _ = make(form="consensus")
+    context = at_period(1, 4)
+    method.on_period_start(context)
+    graph = transition(*nearest(torch.cat([context.labelled, context.pool]), K_NEIGHBOURS)).toarray()
+    given = np.zeros((13, 3))
+    given[range(4), context.labels.numpy()] = 1
+    limit = (1 - SHARE) * np.linalg.inv(np.eye(13) - SHARE * graph) @ given
+    expected = limit[4:] / limit[4:].sum(1, keepdims=True)
+    np.testing.assert_allclose(method.consensus.numpy(), expected, atol=1e-5)
+
+
+def test_when_the_consensus_is_computed() -> None:
+    """Not for a random network, not in other forms, and at most twenty times in a run."""
+    method, _ = make(form="consensus")
+    for period in (0, 1, 2):  # of 60: every third
+        before = method.consensus.clone()
+        method.on_period_start(at_period(period, 60))
+        assert method.consensus.equal(before)
+    method.on_period_start(at_period(3, 60))
+    assert not method.consensus.equal(before)
+    plain, _ = make(form="default")
+    plain.on_period_start(at_period(3, 60))
+    assert "consensus" not in plain.state_dict()
+
+
+def test_an_image_that_no_label_reaches_has_a_uniform_consensus() -> None:
+    """Two groups of orthogonal features; all labels are in the first."""
+    near, far = torch.tensor([[1.0, 0.0]]).repeat(13, 1), torch.tensor([[0.0, 1.0]]).repeat(12, 1)
+    probs = pool_consensus(near[:1], torch.tensor([1]), torch.cat([near[1:], far]), 4)
+    torch.testing.assert_close(probs[:12], torch.tensor([[0.0, 1.0, 0.0, 0.0]]).repeat(12, 1))
+    torch.testing.assert_close(probs[12:], torch.full((12, 4), 0.25))
 
 
 def test_prediction_is_the_primary_head() -> None:

@@ -1,4 +1,4 @@
-"""What the three forms of SAGE are: the differences between the paper and the released code, one by one."""
+"""What the four forms of SAGE are: the differences between the paper and the released code, one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unissl.training.optim import OptimConfig, build_optimizer, learning_rate, s
 from unissl.training.trainer import step_at
 from unissl.types import DataInfo
 
-FORMS = ("paper", "released", "default")
+FORMS = ("paper", "released", "default", "consensus")
 TABLE: dict[str, tuple[Any, Any, Any]] = {
     # setting: (paper, released, default); a pair is (up to ten classes, more)
     "normalise": (False, True, True),
@@ -45,7 +45,10 @@ TABLE: dict[str, tuple[Any, Any, Any]] = {
     "contrastive": (True, True, True),
     "consistency": (True, True, True),
     "readout": ("head", "head", "head"),
+    "pseudo_labels": ("head", "head", "head"),
 }
+CONSENSUS = {"pseudo_labels": "consensus", "readout": "consensus"}
+"""In which the form of that name differs from ``default``."""
 NOT_PART_OF_A_FORM = {"name", "form", "threshold"}
 
 
@@ -63,7 +66,9 @@ def count(module: nn.Module) -> int:
 @pytest.mark.parametrize("form", FORMS)
 def test_settings_of_the_forms(form: Any, num_classes: int) -> None:
     config = SAGEConfig(form=form).for_data(num_classes)
-    expected = {setting: values[FORMS.index(form)] for setting, values in TABLE.items()}
+    column = FORMS.index("default" if form == "consensus" else form)
+    expected = {setting: values[column] for setting, values in TABLE.items()}
+    expected |= CONSENSUS if form == "consensus" else {}
     expected = {k: v[num_classes > 10] if isinstance(v, tuple) else v for k, v in expected.items()}
     assert config.model_dump(exclude=NOT_PART_OF_A_FORM) == expected
 

@@ -111,8 +111,11 @@ def with_recipe(overrides: Mapping[str, Any], name: str | None = None) -> Config
         name = data if isinstance(data, str) and data in RECIPES else "short"
     if name not in RECIPES:
         raise UserError(f"There is no recipe {name!r}.{did_you_mean(name, list(RECIPES))}")
-    base = RECIPES[name](str(settings_group(overrides, "method").get("name", "sage")))
+    method = str(settings_group(overrides, "method").get("name", "sage"))
+    base = RECIPES[name](method)
     net = merge(settings_group(base, "net"), settings_group(overrides, "net"))
+    if net.get("freeze_backbone") and (own := _config_of(method).feature_run):
+        base = merge(base, {"method": own})
     if "distil" in base and not (net.get("freeze_backbone") and supports_distillation(str(net.get("name")))):
         del base["distil"]  # the network declares no stages that distillation may train
     replace_budget(base, overrides)

@@ -1,13 +1,15 @@
 """The teacher: soft labels for every image of a run, from the given labels and the nearest neighbours.
 
-1. A logistic regression on the given labels predicts all images, from the backbone features of their crops.
+1. A logistic regression on the given labels predicts all images, from the backbone features of their crops. Where the
+   pool is large and the labels do not suffice, its predictions are averaged with those of a second one, which also gets
+   the features that the method has learnt.
 2. The predictions are smoothed over the nearest neighbours (:mod:`unissl.ops.neighbours`) by backbone features and
-   those that the method has learnt. Given labels stay as they are.
+   the learnt ones. Given labels stay as they are.
 3. With fewer than two labels per class, logistic regression knows little. The smoothed predictions are then averaged
    with the given labels themselves, spread over the same neighbours.
 
-Learnt features are for the neighbours alone: in the regression they gained on pools of balanced classes, and lost more
-on others (docs/experiments.md).
+In the regression, learnt features gain on large pools where the backbone separates the classes badly, and lose where it
+separates them well or the pool is small and imbalanced (docs/experiments.md).
 """
 
 from __future__ import annotations
@@ -22,12 +24,19 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from unissl.evaluation.intervals import wilson_interval
 from unissl.features.scaler import FEATURE_NORM
+from unissl.ops.nearest_mean import leave_one_out_correct
 from unissl.ops.neighbours import agreement, nearest, spread_labels, transition
 from unissl.types import UNLABELLED, Labels
 
 LEARNT_SHARE = 0.25
 """Share of the learnt feature in the squared norm of the concatenated one."""
+LARGE_POOL = 4000
+"""Unlabelled images beyond which the regression may use learnt features."""
+SUFFICIENT_ACCURACY = 0.6
+"""Leave-one-out accuracy of the nearest class mean from which the labels suffice: the lower end of its 95 % interval,
+since forty labels may reach it by chance."""
 SHARPEN_TEACHER = 2.0
 """Power of the predicted probabilities: with few labels, logistic regression is underconfident."""
 SHARPEN_SMOOTHED = 1.5
@@ -52,8 +61,14 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
     """
     is_labelled = labels != UNLABELLED
     given = np.eye(num_classes)[labels[is_labelled]]
-    probs = sharpen(logistic_regression(concat_features(crops), labels, num_classes), SHARPEN_TEACHER)
-    neighbours, cosines = nearest(concat_features(crops, learnt), k_neighbours, overwrite=True)
+    features = concat_features(crops)
+    add_learnt = (~is_labelled).sum() > LARGE_POOL and not labels_suffice(features, labels)
+    probs = sharpen(logistic_regression(features, labels, num_classes), SHARPEN_TEACHER)
+    del features  # the largest tensor of a run, and the next one is larger
+    joint = concat_features(crops, learnt)
+    if add_learnt:
+        probs = (probs + sharpen(logistic_regression(joint, labels, num_classes), SHARPEN_TEACHER)) / 2
+    neighbours, cosines = nearest(joint, k_neighbours, overwrite=True)
     matrix = transition(neighbours, cosines, agreement(probs, neighbours))
     probs[is_labelled] = given
     soft = sharpen(spread_labels(probs, matrix), SHARPEN_SMOOTHED)
@@ -61,6 +76,13 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
         soft = (soft + spread_given_labels(labels, num_classes, transition(neighbours, cosines))) / 2
     soft[is_labelled] = given
     return torch.from_numpy(soft).float()
+
+
+def labels_suffice(features: Tensor, labels: Labels) -> bool:
+    """Whether the leave-one-out accuracy on the labelled images is significantly above ``SUFFICIENT_ACCURACY``."""
+    is_labelled = labels != UNLABELLED
+    right, tested = leave_one_out_correct(features[torch.from_numpy(is_labelled)], labels[is_labelled])
+    return tested > 0 and wilson_interval(right, tested).low >= SUFFICIENT_ACCURACY
 
 
 def spread_given_labels(labels: Labels, num_classes: int, matrix: sparse.csr_array) -> Floats:

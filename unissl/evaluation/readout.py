@@ -20,12 +20,11 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from unissl.ops import soft_regression
-from unissl.ops.consensus import consensus_labels
+from unissl.ops.consensus import K_NEIGHBOURS, consensus_labels
 from unissl.ops.linear import LinearClassifier, rank_in_class
 from unissl.ops.neighbours import nearest, transition
 from unissl.types import UNLABELLED, Labels
 
-K_NEIGHBOURS = 10
 FEATURE_NORM = 16.0
 """Mean length to which features are scaled for the regression, whose penalty is on their coefficients."""
 FOLDS = 4

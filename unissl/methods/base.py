@@ -33,6 +33,8 @@ class MethodConfig(Settings):
 
     short_run: ClassVar[ConfigTree] = {}
     """Settings of the method in runs of a thousand steps or so, such as momenta that look back a hundred of them."""
+    feature_run: ClassVar[ConfigTree] = {}
+    """Settings of the method in such runs on features of a frozen backbone, in place of those of ``short_run``."""
     paper_run: ClassVar[ConfigTree] = {}
     """Groups of settings (``batch``, ``method``) in which the published experiments differ from the common protocol."""
     own_optim: ClassVar[ConfigTree] = {}

@@ -21,23 +21,26 @@ https://github.com/Yaxin-ML/SAGE at d3f3ca7 (read for facts; it has no licence, 
 | L_total | ``Losses.total`` | Eq. (9) |
 | y* | ``Method.predict`` | Eq. (10) |
 
-Deviations. ``form`` names three sets of settings; docs/sage.md has the table of their differences. ``released`` follows
+Deviations. ``form`` names four sets of settings; docs/sage.md has the table of their differences. ``released`` follows
 the published code, but for its rotation head, which takes part in nothing and is left out. ``default`` is ``released``
 with the cross blocks of the similarity matrix in order (the published code has them swapped), with the exact thin
 L_con, without the labelled strong view, which entered no loss, and with PyTorch's initialisation of the projection head
 (the released network initialises every linear layer with Xavier normal weights and zero bias). ``paper`` is the text to
-the letter.
+the letter. ``consensus`` is ours, for few labels and short runs: the labels, spread over the nearest neighbours in the
+whole pool, share in the pseudo-labels, and the shipped classifier is refitted to them.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from unissl.methods.base import Method, MethodConfig, Network, forward_concat, xavier_linear
+from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
+from unissl.ops.consensus import pool_consensus
 from unissl.ops.graph import consistency_loss, contrast_loss
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.ops.simplex import simplex_anchors
@@ -59,8 +62,12 @@ FORMS: dict[str, dict[str, Any]] = {
         "n_sigma": 1.0,
         "prior_adjustment": False,
     },
+    "consensus": {"pseudo_labels": "consensus", "readout": "consensus"},
 }
 """What each form sets differently from the defaults of :class:`SAGEConfig`."""
+
+CONSENSUS_UPDATES = 20
+"""The consensus of the pool is computed at most so many times in a run: neighbours in a large pool take time."""
 
 FEW_CLASSES = 10
 """Up to this many classes the published settings are sharper; beyond, they are softer and the walk is shorter."""
@@ -68,9 +75,14 @@ FEW_CLASSES = 10
 
 class SAGEConfig(MethodConfig):
     name: Literal["sage"] = "sage"
-    short_run: ClassVar[dict[str, Any]] = {"drp_momentum": 0.99}
-    form: Literal["default", "released", "paper"] = "default"
+    short_run: ClassVar[dict[str, Any]] = {"drp_momentum": 0.99, "form": "consensus"}
+    feature_run: ClassVar[dict[str, Any]] = {"form": "default"}
+    form: Literal["default", "released", "paper", "consensus"] = "default"
     """Which set of settings to start from; explicit settings win."""
+
+    pseudo_labels: Literal["head", "consensus"] = "head"
+    """Where pseudo-labels come from: the primary head, or its mean with the given labels spread over the whole pool, by
+    the features at the start of the period."""
 
     auxiliary: bool = True
     """Pseudo-labels train an auxiliary head (AB); off: they train the primary head."""
@@ -139,7 +151,7 @@ class SAGEConfig(MethodConfig):
             raise ValueError("a dropped diagonal without normalise needs method.graph_impl = 'dense'")
         if self.nodes == "weak" and self.cross == "swapped":
             raise ValueError("swapped cross blocks need method.nodes = 'both'")
-        if self.form != "default" and self.readout != "head":
+        if self.form in ("released", "paper") and self.readout != "head":
             raise ValueError(f"the form {self.form} predicts with its head; leave out method.readout or method.form")
         return self
 
@@ -180,11 +192,24 @@ class SAGE(Method):
         self.log_prior = nn.Buffer(prior)
         anchors = simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)  # Eq. (5)
         self.anchors = nn.Buffer(anchors)
+        if cfg.pseudo_labels == "consensus":
+            uniform = torch.full((info.num_unlabelled, info.num_classes), 1 / info.num_classes)
+            self.consensus = nn.Buffer(uniform)
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:
         labelled = ("weak", "strong") if cfg.labelled_strong else ("weak",)
         return {"labelled": Stream("labelled", labelled), "unlabelled": Stream("unlabelled", ("weak", "strong"))}
+
+    def on_period_start(self, ctx: Context) -> None:
+        """Compute the consensus of the pool, unless it is not in use or the network is still random."""
+        every = math.ceil(ctx.step.periods / CONSENSUS_UPDATES)
+        if self.cfg.pseudo_labels == "head" or ctx.step.period == 0 or ctx.step.period % every:
+            return
+        parts = [(out.features, batch.targets.argmax(-1)) for batch, out in ctx.scan("labelled")]
+        feats, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+        pool = torch.cat([out.features for _, out in ctx.scan("unlabelled")])
+        self.consensus.copy_(pool_consensus(feats, labels, pool, self.info.num_classes))
 
     def losses(self, net: Network, batch: Batch, step: Step) -> Losses:
         lb, ulb = batch["labelled"], batch["unlabelled"]
@@ -192,7 +217,7 @@ class SAGE(Method):
         parts = forward_concat(net, lb.views["weak"], *unused, ulb.views["weak"], ulb.views["strong"])
         lb_w, ulb_w, ulb_s = parts[0], parts[-2], parts[-1]
 
-        weight, pseudo = self.reliability(ulb_w.logits.detach())
+        weight, pseudo = self.reliability(self.pool_probs(ulb_w.logits.detach(), ulb.index))
         terms = {"sup": self.supervised(lb_w.logits, smooth(lb.targets, self.cfg.smoothing))}  # Eq. (7)
         terms |= self.pseudo_label_terms(lb_w, ulb_s, lb.targets, pseudo, weight, step)  # Eq. (8)
         terms |= self.relational_terms(parts)  # Eq. (3), (4)
@@ -202,9 +227,14 @@ class SAGE(Method):
         """Mean cross-entropy of labelled images with log pi_l added to the logits."""
         return cross_entropy(logits + self.log_prior, target).mean()
 
-    def reliability(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (U,) and pseudo-labels (U,) from the primary head's weak-view logits, Eq. (6)."""
+    def pool_probs(self, logits: Tensor, index: Tensor) -> Tensor:
+        """Probabilities (U, C) of unlabelled images, from the primary head's weak-view logits (U, C) and, if it is in
+        use, the consensus."""
         probs = logits.softmax(-1)
+        return probs if self.cfg.pseudo_labels == "head" else (probs + self.consensus[index].to(probs)) / 2
+
+    def reliability(self, probs: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (U,) and pseudo-labels (U,) from probabilities (U, C), Eq. (6)."""
         confidence, margin = confidence_and_margin(probs)
         if self.cfg.weighting == "drp":
             weight = self.drp_confidence(confidence) * self.drp_margin(margin)

@@ -12,16 +12,31 @@ has k edges per row, and memory grows with n (k + C).
 from __future__ import annotations
 
 import numpy as np
+import torch
 from scipy import sparse
+from torch import Tensor
 
-from unissl.ops.neighbours import Floats
-from unissl.types import Labels
+from unissl.ops.neighbours import Floats, nearest, transition
+from unissl.types import UNLABELLED, Labels
+
+K_NEIGHBOURS = 10
+"""Neighbours of a row in the graph of its features."""
 
 SHARE = 0.95
 """a, the share of a walk that goes on at each step."""
 TOLERANCE = 1e-10
 """Residual relative to Y at which the solution stands: rows far from all labels have little mass, and it decides."""
 MAX_ROUNDS = 500
+
+
+def pool_consensus(labelled: Tensor, labels: Tensor, pool: Tensor, num_classes: int) -> Tensor:
+    """Class probabilities (U, C) of a pool, from the features of labelled images (L, D) with ``labels`` (L,) and those
+    of the pool (U, D); uniform for an image that no label reaches."""
+    features = torch.cat([labelled, pool]).cpu()
+    known = np.concatenate([labels.cpu().numpy(), np.full(len(pool), UNLABELLED)])
+    graph = transition(*nearest(features, K_NEIGHBOURS))
+    probs = torch.from_numpy(consensus_labels(graph, known, num_classes)[len(labelled) :])
+    return probs.where(probs.sum(1, keepdim=True) > 0, 1 / num_classes)
 
 
 def consensus_labels(graph: sparse.csr_array, labels: Labels, num_classes: int, share: float = SHARE) -> Floats:

@@ -113,7 +113,7 @@ class RunConfig(Settings):
         if not get_method(self.method.name).uses_network_head():
             raise ValueError(f"{self.method.name} predicts with heads of its own; leave out method.readout")
         if self.distil.epochs:
-            raise ValueError("distillation replaces the classifier; leave out method.readout, or set distil.epochs=0")
+            raise ValueError("distillation replaces the classifier; set method.readout=head, or distil.epochs=0")
         return self
 
 
@@ -156,6 +156,8 @@ def effective_tree(config: RunConfig) -> ConfigTree:
         tree.pop("distil")
     if config.method.readout == "head":
         tree["method"].pop("readout")
+    if tree["method"].get("pseudo_labels") == "head":
+        tree["method"].pop("pseudo_labels")
     return tree
 
 

@@ -32,7 +32,7 @@ def test_the_own_optimiser_of_a_method_wins_over_a_recipes(recipe: str) -> None:
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("sage", {"drp_momentum": 0.99}),
+        ("sage", {"drp_momentum": 0.99, "form": "consensus"}),
         ("meta-expert", {"bn_momentum": 0.1}),
         ("cgmatch", {"momentum": 0.99, "queue": 16}),
         ("freematch", {"momentum": 0.99}),
@@ -46,7 +46,17 @@ def test_settings_of_short_runs(method: str, expected: dict[str, Any]) -> None:
     assert short(method).get("method", {}) == expected
 
 
+def test_on_features_sage_has_its_default_form() -> None:
+    """Distillation replaces the classifier, so there is nothing to refit."""
+    frozen = {"net": {"freeze_backbone": True, "name": "efficientnet-lite0"}}
+    for tree in (with_recipe({}, "photos"), with_recipe(frozen, "short")):
+        assert tree["method"] == {"drp_momentum": 0.99, "form": "default"}
+    for form in ("released", "paper"):
+        assert build_config(with_recipe({"method": {"form": form}}, "short")).method.readout == "head"
+
+
 def test_settings_of_the_published_runs() -> None:
+    assert "method" not in paper("sage")
     assert paper("cgmatch")["method"] == {"scan_every": 1}
     assert paper("ssb")["batch"] == paper("scomatch")["batch"] == {"unlabelled": 128}
     assert paper("calimatch")["batch"] == {"labelled": 50, "unlabelled": 50}

@@ -54,21 +54,53 @@ def test_features_side_by_side_have_their_shares_whatever_their_lengths() -> Non
     assert torch.allclose(alone[:, 9:].square().sum(1), torch.full((6,), FEATURE_NORM**2 / 2))
 
 
-def test_learnt_features_are_for_the_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = torch.Generator().manual_seed(0)
-    x, widths = torch.randn(24, 2, generator=rng), []
+@pytest.fixture
+def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Of the features that regression and neighbours get, in the order of the calls."""
+    found: list[tuple[str, int]] = []
 
     def spied(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
-            widths.append((function.__name__, x.shape[1]))
+            found.append((function.__name__, x.shape[1]))
             return function(x, *rest, **named)
 
         return call
 
     for function in (logistic_regression, nearest):
         monkeypatch.setattr(f"unissl.distil.teacher.{function.__name__}", spied(function))
-    soft_labels([x, x], torch.randn(24, 3, generator=rng), with_pool(np.array([0, 1, 0, 1]), 24), 2, k_neighbours=2)
-    assert widths == [("logistic_regression", 4), ("nearest", 7)]
+    return found
+
+
+CLEAR, RANDOM = np.tile([0, 1], 10), np.repeat([0, 1, 0, 1], 5)
+"""Labels of two groups of points that alternate, and labels that do not fit the groups."""
+ON_CROPS, ON_BOTH, BY_BOTH = ("logistic_regression", 4), ("logistic_regression", 7), ("nearest", 7)
+
+
+def soft_labels_of_two_groups(labels: np.ndarray) -> torch.Tensor:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.eye(2).repeat(20, 1) + 0.1 * torch.randn(40, 2, generator=rng)
+    return soft_labels([x, x], torch.randn(40, 3, generator=rng), with_pool(labels, 40), 2, k_neighbours=2)
+
+
+@pytest.mark.parametrize("labels", [CLEAR, RANDOM], ids=["clear", "random"])
+def test_in_a_small_pool_learnt_features_are_for_the_neighbours_alone(
+    labels: np.ndarray, widths: list[tuple[str, int]]
+) -> None:
+    soft_labels_of_two_groups(labels)
+    assert widths == [ON_CROPS, BY_BOTH]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [(CLEAR, [ON_CROPS, BY_BOTH]), (RANDOM, [ON_CROPS, ON_BOTH, BY_BOTH]), (CLEAR[:4], [ON_CROPS, ON_BOTH, BY_BOTH])],
+    ids=["labels suffice", "they do not fit", "too few to show it"],
+)
+def test_in_a_large_pool_they_join_the_regression_unless_the_labels_suffice(
+    labels: np.ndarray, expected: list[tuple[str, int]], widths: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unissl.distil.teacher.LARGE_POOL", 19)
+    soft_labels_of_two_groups(labels)
+    assert widths == expected
 
 
 def test_regression_is_scikit_learns_on_the_labelled_rows() -> None:

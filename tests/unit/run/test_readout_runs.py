@@ -25,7 +25,9 @@ HEAD = "head.weight"
 
 
 def settings(readout: str | None, method: str = "sage", **more: Any) -> RunConfig:
+    """A run on digits; of SAGE in the form whose readout is the head."""
     chosen = {"name": method} | ({} if readout is None else {"readout": readout})
+    chosen |= {"form": "default"} if method == "sage" else {}
     tree = {"method": chosen, "split": {"labels_per_class": 1, "max_count": 20}, "train": {"steps": 4}}
     return build_config(with_recipe({**tree, "machine": {"threads": 1}, **more}, "digits"))
 
