@@ -11,7 +11,8 @@ finished so far and trains nothing.
 
 A run of a method that predicts with the network's head has ``method.readout = "consensus"``: its summary states the
 accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds, head with head and
-consensus with consensus; wins, ties and losses are counted with Holm's correction.
+consensus with consensus; wins, ties and losses are counted with Holm's correction. ``--methods sage:default`` is SAGE in
+another form than that of the recipes.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Planned(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.cell.data}-{self.cell.labels}-{self.cell.distribution}-{self.method}-{self.seed}"
+        method = self.method.replace(":", "-")
+        return f"{self.cell.data}-{self.cell.labels}-{self.cell.distribution}-{method}-{self.seed}"
 
 
 Results = Mapping[tuple[Cell, str, str], Mapping[int, float]]
@@ -86,9 +88,10 @@ def config_tree(run: Planned, root: Path | None, steps: int, overrides: ConfigTr
     from unissl.autoconfig.recipes import with_recipe
     from unissl.methods.registry import get_method
 
-    readout = "consensus" if get_method(run.method).uses_network_head() else None
+    name, _, form = run.method.partition(":")
+    readout = "consensus" if get_method(name).uses_network_head() else None
     chosen = {
-        "method": {"name": run.method, "readout": readout},
+        "method": {"name": name, "readout": readout, "form": form or None},
         "seed": run.seed,
         "split": {"labels_per_class": run.cell.labels, "pool_distribution": run.cell.distribution},
         "data": {"root": root if run.cell.data != "digits" else None},

@@ -67,3 +67,11 @@ def test_the_chart_has_a_line_for_each_method_with_results(scarcity: ModuleType)
     (panel,) = scarcity.draw(results, cells, ["sage", "fixmatch", "acr"]).axes
     assert [list(line.get_ydata()) for line in panel.lines] == [[55.0, 55.0]] * 2
     assert [text.get_text() for text in panel.get_legend().get_texts()] == ["sage"]
+
+
+def test_a_form_of_sage_has_runs_of_its_own(scarcity: ModuleType) -> None:
+    cell = scarcity.Cell("digits", 1, "arbitrary")
+    runs = [scarcity.Planned(cell, method, 0) for method in ("sage", "sage:default")]
+    assert [run.name for run in runs] == ["digits-1-arbitrary-sage-0", "digits-1-arbitrary-sage-default-0"]
+    configs = [build_config(scarcity.config_tree(run, None, 10)) for run in runs]
+    assert [config.method.form for config in configs] == ["consensus", "default"]
