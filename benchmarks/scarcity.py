@@ -11,8 +11,8 @@ finished so far and trains nothing.
 
 A run of a method that predicts with the network's head has ``method.readout = "consensus"``: its summary states the
 accuracy of both readouts, so that each training gives two rows. Differences are paired over seeds, head with head and
-consensus with consensus; wins, ties and losses are counted with Holm's correction. ``--methods sage:default`` is SAGE in
-another form than that of the recipes.
+consensus with consensus; wins, ties and losses are counted with Holm's correction. ``--methods sage:default`` is
+SAGE in another form than that of the recipes.
 """
 
 from __future__ import annotations
