@@ -52,6 +52,12 @@ def chosen_methods(text: str) -> list[str]:
     return [name for name, method in all_methods().items() if method.family != "open-set"]
 
 
+def method_settings(text: str) -> ConfigTree:
+    """``sage``, or with a form, ``sage:default``."""
+    name, _, form = text.partition(":")
+    return without_none({"name": name, "form": form or None})
+
+
 def seeds(text: str) -> list[int]:
     """``0-4`` or ``0,2,5``."""
     if "-" in text:
@@ -147,8 +153,8 @@ def main() -> None:
         futures = {}
         for seed, distribution, method in itertools.product(arguments.seeds, distributions, methods):
             split = {"pool_distribution": distribution or None}
-            tree = merge(overrides, without_none({"method": {"name": method}, "seed": seed, "split": split}))
-            name = "-".join(part for part in (method, distribution, str(seed)) if part)
+            tree = merge(overrides, without_none({"method": method_settings(method), "seed": seed, "split": split}))
+            name = "-".join(part for part in (method.replace(":", "-"), distribution, str(seed)) if part)
             task = pool.submit(one_run, with_recipe(tree, arguments.recipe), arguments.out / name)
             futures[distribution, method, seed] = task
         results = {

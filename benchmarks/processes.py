@@ -53,7 +53,7 @@ def draw(curves: dict[int, dict[str, npt.NDArray[np.float64]]], tolerance: float
         ax.set(xlabel="step", yscale="log", ylim=(FLOOR / 3, top), xticks=[1, 5, 10, 15, 20])
         ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("relative difference of the losses")
-    figure.suptitle(f"SAGE in its three forms (blue) and the other methods (grey), {how}", fontsize=10)
+    figure.suptitle(f"SAGE in its forms (blue) and the other methods (grey), {how}", fontsize=10)
     return figure
 
 

@@ -28,7 +28,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compare import one_run, seeds
+from compare import method_settings, one_run, seeds
 from matplotlib.figure import Figure
 
 from unissl.config import ConfigTree, merge, parse_overrides, without_none
@@ -88,10 +88,10 @@ def config_tree(run: Planned, root: Path | None, steps: int, overrides: ConfigTr
     from unissl.autoconfig.recipes import with_recipe
     from unissl.methods.registry import get_method
 
-    name, _, form = run.method.partition(":")
-    readout = "consensus" if get_method(name).uses_network_head() else None
+    method = method_settings(run.method)
+    keeps_head = method.get("form") in ("released", "paper") or not get_method(method["name"]).uses_network_head()
     chosen = {
-        "method": {"name": name, "readout": readout, "form": form or None},
+        "method": {**method, "readout": None if keeps_head else "consensus"},
         "seed": run.seed,
         "split": {"labels_per_class": run.cell.labels, "pool_distribution": run.cell.distribution},
         "data": {"root": root if run.cell.data != "digits" else None},

@@ -163,7 +163,7 @@ def test_resume_where_there_is_no_run(refuses: Refuses, here: Path, there: bool)
         (("--steps", "5"), "train.steps: 2 -> 5"),
         (("--seed", "1"), "seed: 0 -> 1"),
         (("--method", "fixmatch"), "method.name: sage -> fixmatch"),
-        (("--set", "method.form=paper"), "method.form: default -> paper"),
+        (("--set", "method.form=paper"), "method.form: consensus -> paper"),
         (("--set", "optim.lr=1.5"), "optim.lr: 0.03 -> 1.5"),
     ],
 )

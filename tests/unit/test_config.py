@@ -47,8 +47,8 @@ def test_a_wrong_key_names_the_right_one(tree: dict[str, object], key: str, mean
     [
         ({"optim": {"lr": -1}}, ["'optim.lr'", "greater than 0", "given: -1"]),
         ({"train": {"steps": "many"}}, ["'train.steps'", "valid integer", "given: 'many'"]),
-        ({"method": {"form": "papr"}}, ["'method.form'", "'default', 'released' or 'paper'"]),
-        ({"method": {"form": ["paper"]}}, ["'method.form'", "'default', 'released' or 'paper'"]),
+        ({"method": {"form": "papr"}}, ["'method.form'", "'default', 'released', 'paper' or 'consensus'"]),
+        ({"method": {"form": ["paper"]}}, ["'method.form'", "'default', 'released', 'paper' or 'consensus'"]),
         ({"method": {"name": "sgae"}}, ["no method 'sgae'", "Did you mean 'sage'?"]),
         ({"method": {"cross": "swapped"}}, ["swapped cross blocks need method.graph_impl = 'dense'"]),
         ({"method": {"normalise": False}}, ["a dropped diagonal without normalise needs method.graph_impl = 'dense'"]),

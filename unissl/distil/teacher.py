@@ -79,7 +79,7 @@ def soft_labels(crops: Sequence[Tensor], learnt: Tensor, labels: Labels, num_cla
 
 
 def labels_suffice(features: Tensor, labels: Labels) -> bool:
-    """Whether the leave-one-out accuracy on the labelled images is significantly above ``SUFFICIENT_ACCURACY``."""
+    """Whether the whole interval of the leave-one-out accuracy on labelled images is above ``SUFFICIENT_ACCURACY``."""
     is_labelled = labels != UNLABELLED
     right, tested = leave_one_out_correct(features[torch.from_numpy(is_labelled)], labels[is_labelled])
     return tested > 0 and wilson_interval(right, tested).low >= SUFFICIENT_ACCURACY

@@ -65,7 +65,8 @@ def on_frozen_backbone(settings: ConfigTree, rows: Rows) -> bool:
 
 def config_of_fit(settings: ConfigTree, rows: Rows, num_classes: int) -> RunConfig:
     """The config of a fit without a frozen backbone: defaults < recipe < defaults for the data < settings."""
-    config = build_config(with_recipe(merge(_defaults_for_data(rows.shape), settings), "short"))
+    name = str(settings["method"]["name"])
+    config = build_config(with_recipe(merge(_defaults_for_data(rows.shape, name), settings), "short"))
     optim = config.optim
     if config.train.steps is not None and "ema_decay" not in settings_group(settings, "optim"):
         ema_decay = min(optim.ema_decay, max(0.0, 1 - EMA_WINDOWS / config.train.steps))
@@ -73,10 +74,11 @@ def config_of_fit(settings: ConfigTree, rows: Rows, num_classes: int) -> RunConf
     return config.model_copy(update={"method": config.method.for_data(num_classes), "optim": optim})
 
 
-def _defaults_for_data(shape: tuple[int, ...]) -> ConfigTree:
-    """Grey images are often characters, which flipping changes; a strong warp destroys a small image."""
+def _defaults_for_data(shape: tuple[int, ...], method: str) -> ConfigTree:
+    """Grey images are often characters, which flipping changes; a strong warp destroys a small image. Features have the
+    method's own settings for them."""
     if len(shape) == 2:
-        return {}
+        return {"method": get_method(method).Config.feature_run}
     _, height, width, channels = shape
     pad = min(4, max(1, min(height, width) // 8))
     return {"augment": {"flip": channels == 3, "geometry_scale": 0.5, "pad": pad}}

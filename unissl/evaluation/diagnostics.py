@@ -45,8 +45,8 @@ def pseudo_label_quality(truth: Labels, predicted: Labels, num_classes: int) -> 
 def pool_record(
     forward: Forward, method: Method, batches: Batches, rows: Labels, truth: Labels, step: int
 ) -> dict[str, Any]:
-    """Quality of pseudo-labels and of relations at this step, by the live weights on weak views; empty if the truth is
-    not known. ``rows`` are the rows of the pool and ``truth`` their classes."""
+    """Quality of the head's predictions and of relations at this step, by the live weights on weak views; empty if the
+    truth is unknown. ``rows`` are the rows of the pool and ``truth`` their classes."""
     if not len(rows) or (truth == UNLABELLED).any():
         return {}
     order = order_of_pool(len(rows))

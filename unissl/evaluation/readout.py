@@ -47,12 +47,14 @@ class Evidence:
 
     @property
     def favours_consensus(self) -> bool:
-        """It reproduces the labels as well as the head does, and left-out ones as well as the nearest class mean does.
+        """It reproduces the labels as well as the head, and predicts left-out ones as well as the nearest class mean, or
+        better than the head reproduces given ones: such a head has collapsed.
 
         Where every class has one label, only the first can be tested. Whether neighbours get the same class is not
         evidence: they do so most under a head that has given up a class.
         """
-        left_out_as_well = (self.left_out_consensus or 0.0) >= (self.left_out_mean or 0.0)
+        left_out = self.left_out_consensus or 0.0
+        left_out_as_well = left_out >= (self.left_out_mean or 0.0) or left_out > self.labels_head
         return self.labels_consensus >= self.labels_head and left_out_as_well
 
     def to_summary(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from unissl.methods.base import Context, Method, MethodConfig, Network, forward_concat, xavier_linear
-from unissl.ops.consensus import pool_consensus
+from unissl.ops.consensus import MAX_POOL, pool_consensus
 from unissl.ops.graph import consistency_loss, contrast_loss
 from unissl.ops.losses import cross_entropy, one_hot, smooth
 from unissl.ops.simplex import simplex_anchors
@@ -81,8 +81,8 @@ class SAGEConfig(MethodConfig):
     """Which set of settings to start from; explicit settings win."""
 
     pseudo_labels: Literal["head", "consensus"] = "head"
-    """Where pseudo-labels come from: the primary head, or its mean with the given labels spread over the whole pool, by
-    the features at the start of the period."""
+    """Where pseudo-labels come from: the primary head, or its mean with the given labels, spread over the whole pool
+    by the features at the start of the period; in the first one, and beyond ``MAX_POOL`` images, the head decides."""
 
     auxiliary: bool = True
     """Pseudo-labels train an auxiliary head (AB); off: they train the primary head."""
@@ -192,7 +192,8 @@ class SAGE(Method):
         self.log_prior = nn.Buffer(prior)
         anchors = simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)  # Eq. (5)
         self.anchors = nn.Buffer(anchors)
-        if cfg.pseudo_labels == "consensus":
+        self.consensus: Tensor | None = None
+        if cfg.pseudo_labels == "consensus" and info.num_unlabelled <= MAX_POOL:
             uniform = torch.full((info.num_unlabelled, info.num_classes), 1 / info.num_classes)
             self.consensus = nn.Buffer(uniform)
 
@@ -204,7 +205,7 @@ class SAGE(Method):
     def on_period_start(self, ctx: Context) -> None:
         """Compute the consensus of the pool, unless it is not in use or the network is still random."""
         every = math.ceil(ctx.step.periods / CONSENSUS_UPDATES)
-        if self.cfg.pseudo_labels == "head" or ctx.step.period == 0 or ctx.step.period % every:
+        if self.consensus is None or ctx.step.period == 0 or ctx.step.period % every:
             return
         parts = [(out.features, batch.targets.argmax(-1)) for batch, out in ctx.scan("labelled")]
         feats, labels = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -231,7 +232,7 @@ class SAGE(Method):
         """Probabilities (U, C) of unlabelled images, from the primary head's weak-view logits (U, C) and, if it is in
         use, the consensus."""
         probs = logits.softmax(-1)
-        return probs if self.cfg.pseudo_labels == "head" else (probs + self.consensus[index].to(probs)) / 2
+        return probs if self.consensus is None else (probs + self.consensus[index].to(probs)) / 2
 
     def reliability(self, probs: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (U,) and pseudo-labels (U,) from probabilities (U, C), Eq. (6)."""

@@ -19,6 +19,8 @@ from torch import Tensor
 from unissl.ops.neighbours import Floats, nearest, transition
 from unissl.types import UNLABELLED, Labels
 
+MAX_POOL = 100_000
+"""Images of a pool whose consensus is computed: the search for neighbours takes time that grows with the square."""
 K_NEIGHBOURS = 10
 """Neighbours of a row in the graph of its features."""
 

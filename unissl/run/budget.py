@@ -39,8 +39,8 @@ from unissl.training.checkpoint import TrainState
 from unissl.training.ema import Ema
 from unissl.training.optim import build_optimizer
 from unissl.training.timing import seconds_per_call
-from unissl.training.trainer import step_at
-from unissl.types import Split
+from unissl.training.trainer import TrainerContext, step_at
+from unissl.types import Split, Step
 
 PHOTO_SIZES_PX = (224, 192, 160, 128, 96)
 """Image sizes for a pretrained backbone, the most accurate first."""
@@ -259,8 +259,18 @@ def measure_cost(config: RunConfig, state: TrainState, batches: Batches, reserve
     pool = len(batches.subsets["unlabelled"].rows)
     runs = 1 if reserved.baseline is None else 2
     overhead = runs * per_image * (per_evaluation * (config.train.evaluations + 1) + pool)
+    overhead += (1 + reserved.refits) * config.train.method_periods * period_seconds(config, timer, batches)
     torch.set_rng_state(rng)
     return (1 + reserved.refits) * per_step, overhead
+
+
+def period_seconds(config: RunConfig, timer: StepTimer, batches: Batches) -> float:
+    """Seconds of what the method does at the start of a period that is not the first."""
+    periods = config.train.method_periods
+    step = Step(min(1, periods - 1), max(2, periods), min(1, periods - 1), periods)
+    start = time.perf_counter()
+    timer.learner.method.on_period_start(TrainerContext(timer.learner, timer.ema.shadow, batches, step))
+    return time.perf_counter() - start
 
 
 def fit_distil_epochs(inputs: RunInputs, seconds: float) -> tuple[RunConfig, float]:

@@ -154,10 +154,10 @@ def effective_tree(config: RunConfig) -> ConfigTree:
         tree["optim"].pop("tail_average")
     if not config.distil.epochs:
         tree.pop("distil")
-    if config.method.readout == "head":
-        tree["method"].pop("readout")
-    if tree["method"].get("pseudo_labels") == "head":
-        tree["method"].pop("pseudo_labels")
+    for key in ("readout", "pseudo_labels"):
+        rest = {name: value for name, value in tree["method"].items() if name != key}
+        if tree["method"].get(key) == "head" == getattr(type(config.method)(**rest), key):  # the form implies it
+            tree["method"] = rest
     return tree
 
 
@@ -207,7 +207,13 @@ def stored_config(folder: RunFolder, overrides: ConfigTree) -> RunConfig:
         overrides["machine"] = {**machine, "compile": stored.machine.compile}
     method = overrides.get("method", {}).get("name", stored.method.name)
     changed = [f"method.name: {stored.method.name} -> {method}"] if method != stored.method.name else []
-    again = stored if changed else build_config(merge(to_tree(stored), overrides))
+    again, given = stored, merge(to_tree(stored), overrides)
+    try:
+        again = stored if changed else build_config(given)
+    except UserError:  # what is given may contradict what is stored
+        changed = [change for change in differences(to_tree(stored), given) if not change.startswith("machine.")]
+        if not changed:
+            raise
     changed += differences(to_tree(stored), to_tree(again.model_copy(update={"machine": stored.machine})))
     if changed:
         raise UserError(

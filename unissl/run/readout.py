@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,14 @@ from torch import Tensor
 
 from unissl.batches import Batches
 from unissl.evaluation.readout import Evidence, choose_readout
+from unissl.ops.consensus import MAX_POOL
 from unissl.ops.linear import LinearClassifier
 from unissl.run.config import RunConfig
 from unissl.run.setup import learnt_features
 from unissl.training.checkpoint import TrainState
 from unissl.types import Split
+
+log = logging.getLogger(__name__)
 
 WEIGHT, BIAS = "net.head.weight", "net.head.bias"
 """Names of the head's parameters in the learner."""
@@ -33,6 +37,9 @@ class Readout:
 def refit_head(config: RunConfig, state: TrainState, batches: Batches, split: Split) -> Readout | None:
     """The refitted head of a trained network; None if the head is shipped as it is, or if there is no pool."""
     if config.method.readout == "head" or not len(split.unlabelled):
+        return None
+    if len(split.unlabelled) > MAX_POOL:
+        log.warning("The consensus readout is for pools of up to %s images; the head is shipped.", f"{MAX_POOL:,}")
         return None
     shadow = state.ema.shadow
     labelled, pool = (learnt_features(state, batches, rows) for rows in (split.labelled, split.unlabelled))

@@ -101,7 +101,9 @@ def mid_config(full: RunConfig) -> RunConfig:
 
 def mini_tree(full: ConfigTree) -> ConfigTree:
     method = full["method"]
-    small = merge(full, short(method["name"]), MINI_DATA[full["data"]["name"]])
+    recipe = short(method["name"])
+    recipe.get("method", {}).pop("form", None)  # the experiment decides the form
+    small = merge(full, recipe, MINI_DATA[full["data"]["name"]])
     small["net"]["name"] = MINI_NETS[full["net"]["name"]]
     small["train"] = merge(small["train"], MINI_BUDGET)
     small["split"] = _mini_split(full)

@@ -83,6 +83,8 @@ FOR = Evidence(0.9, 1.0, 1.0, 0.9, 0.9)
         ({"left_out_consensus": 0.8}, False),
         ({"labels_consensus": 0.9}, False),
         ({"labels_head": 0.8, "labels_consensus": 0.9}, True),
+        ({"labels_head": 0.25, "labels_consensus": 0.9, "left_out_consensus": 0.8}, True),  # a head that has collapsed
+        ({"labels_head": 0.95, "left_out_consensus": 0.8}, False),
     ],
 )
 def test_what_decides(changed: dict[str, float | None], favours: bool) -> None:

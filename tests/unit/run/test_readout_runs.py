@@ -16,7 +16,7 @@ from unissl.errors import UserError
 from unissl.estimators import SemiSupervisedClassifier
 from unissl.evaluation.readout import Evidence
 from unissl.inference.model import load_model
-from unissl.run.config import RunConfig, build_config, config_hash
+from unissl.run.config import RunConfig, build_config, config_hash, effective_tree
 from unissl.run.inputs import build_split
 from unissl.run.pipeline import resume, run
 from unissl.splits.open_set import load_data
@@ -40,6 +40,22 @@ def in_favour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_head_by_default_and_no_new_identity() -> None:
     assert config_hash(settings(None)) == config_hash(settings("head")) != config_hash(settings("consensus"))
+
+
+@pytest.mark.parametrize("form", ["default", "released", "paper", "consensus"])
+@pytest.mark.parametrize("chosen", [{}, {"readout": "head"}, {"pseudo_labels": "head"}])
+def test_what_a_run_records_is_its_configuration(form: str, chosen: dict[str, str]) -> None:
+    config = build_config({"method": {"name": "sage", "form": form, **chosen}})
+    recorded = build_config(effective_tree(config))
+    assert recorded.method == config.method and config_hash(recorded) == config_hash(config)
+
+
+def test_a_pool_that_is_too_large_keeps_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("run.readout", "methods.sage"):
+        monkeypatch.setattr(f"unissl.{module}.MAX_POOL", 10)
+    tree = {"method": {"form": "consensus"}, "split": {"labels_per_class": 1, "max_count": 20}, "train": {"steps": 40}}
+    result = run(build_config(with_recipe(tree, "digits")), tmp_path / "run")
+    assert "readout" not in result.summary and result.config.method.readout == "consensus"
 
 
 def test_the_refitted_head_is_shipped(tmp_path: Path, in_favour: None) -> None:
@@ -132,5 +148,5 @@ def test_refused(tree: dict[str, Any], says: str) -> None:
 
 def test_refused_with_distillation() -> None:
     tree = {"method": {"readout": "consensus"}, "data": {"name": "folder", "root": "photos"}}
-    with pytest.raises(UserError, match=r"leave out method\.readout, or set distil\.epochs=0"):
+    with pytest.raises(UserError, match=r"set method\.readout=head, or distil\.epochs=0"):
         build_config(with_recipe(tree, "photos"))
