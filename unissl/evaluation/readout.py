@@ -47,8 +47,8 @@ class Evidence:
 
     @property
     def favours_consensus(self) -> bool:
-        """It reproduces the labels as well as the head, and predicts left-out ones as well as the nearest class mean, or
-        better than the head reproduces given ones: such a head has collapsed.
+        """It reproduces the labels as well as the head, and predicts left-out ones as well as the nearest class mean,
+        or better than the head reproduces given ones: such a head has collapsed.
 
         Where every class has one label, only the first can be tested. Whether neighbours get the same class is not
         evidence: they do so most under a head that has given up a class.
