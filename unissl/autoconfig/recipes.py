@@ -74,7 +74,7 @@ def digits(method: str) -> ConfigTree:
     """scikit-learn's digits with 4 labels per class and a pool of 446 images of arbitrary class distribution.
 
     ``unissl demo``, with 1 label per class: about a minute and a half on two cores for labels-only, FixMatch and SAGE
-    together. Expect 52.1, 67.6 and 82.0 % as means of seeds 0 to 9; with 4 labels 86.8, 96.3 and 95.5 % as means of
+    together. Expect 52.1, 67.6 and 82.0 % as means of seeds 0 to 9; with 4 labels 86.8, 96.3 and 96.0 % as means of
     seeds 0 to 4 (docs/results.md). Digits are scaled to 16 x 16 and never flipped; warps
     are half as strong as the paper's, since digits fill the frame.
     """

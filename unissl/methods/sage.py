@@ -192,10 +192,9 @@ class SAGE(Method):
         self.log_prior = nn.Buffer(prior)
         anchors = simplex_anchors(info.feat_dim, cfg.num_anchors, cfg.anchor_seed or 0)  # Eq. (5)
         self.anchors = nn.Buffer(anchors)
-        self.consensus: Tensor | None = None
-        if cfg.pseudo_labels == "consensus" and info.num_unlabelled <= MAX_POOL:
-            uniform = torch.full((info.num_unlabelled, info.num_classes), 1 / info.num_classes)
-            self.consensus = nn.Buffer(uniform)
+        uses_consensus = cfg.pseudo_labels == "consensus" and info.num_unlabelled <= MAX_POOL
+        shape = (info.num_unlabelled, info.num_classes)
+        self.consensus = nn.Buffer(torch.full(shape, 1 / info.num_classes)) if uses_consensus else None
 
     @classmethod
     def streams(cls, cfg: SAGEConfig) -> dict[str, Stream]:
