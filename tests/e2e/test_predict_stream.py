@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import json
 import os
 import random
 import shutil
@@ -18,12 +19,15 @@ import pyarrow.parquet as pq
 import pytest
 from cli_helpers import Refuses, call, picture, succeed
 
+from unissl.cli.predict import describe_threshold
 from unissl.data import read_images
+from unissl.evaluation.selective import trusted_threshold
 from unissl.inference import journal
 from unissl.inference import model as chunked
 from unissl.inference.image_source import DecodedChunk
 from unissl.inference.model import Model, load_model
 from unissl.inference.prediction_table import RECORD, Records
+from unissl.run.schema import selective_accuracies
 
 FILES, SMALL_CHUNK = 110, 8
 SLOWED_DOWN = f"""
@@ -197,10 +201,12 @@ def test_rows_are_what_the_model_says(finished_run: Path, new: Path, small_chunk
             )
     unsure, outside = ([row["review"] for row in table].count(reason) for reason in ("low-confidence", "outlier"))
     reasons = ", ".join(f"{n} {reason}" for n, reason in ((unsure, "low-confidence"), (outside, "outlier")) if n)
-    first, *rest = outcome.out.splitlines()
-    assert first == f"110 files in table.csv; review: {reasons}{', ' if reasons else ''}1 unreadable"
-    # A threshold is stated where the run is reliable above one.
-    assert len(rest) <= 1 and all(line.startswith("confidence of at least") for line in rest)
+    expected_out = f"110 files in table.csv; review: {reasons}{', ' if reasons else ''}1 unreadable\n"
+    trusted = trusted_threshold(selective_accuracies(json.loads((finished_run / "summary.json").read_text())))
+    if trusted is not None:  # the run is reliable above a threshold
+        reached = sum(row["confidence"] is not None and row["confidence"] >= trusted.threshold for row in table)
+        expected_out += describe_threshold(trusted, reached) + "\n"
+    assert outcome.out == expected_out
 
 
 def test_odd_names(finished_run: Path, here: Path) -> None:
